@@ -1,0 +1,1 @@
+"""Parse, call the library, exit code; nothing else."""

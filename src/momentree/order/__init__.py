@@ -1,0 +1,1 @@
+"""Who takes part when: one order a file."""

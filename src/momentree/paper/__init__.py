@@ -1,0 +1,1 @@
+"""The paper, line by line, slow and readable: the oracles."""

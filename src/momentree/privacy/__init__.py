@@ -1,0 +1,1 @@
+"""Sensitivity, accounts, calibration, certificate."""

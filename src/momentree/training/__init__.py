@@ -1,0 +1,1 @@
+"""The run: step, loop, checkpoint."""

@@ -1,0 +1,1 @@
+"""What is done with the noisy stream; all of it post-processing."""
