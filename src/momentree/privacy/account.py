@@ -1,0 +1,34 @@
+"""What an account answers: ε at δ, and δ at ε, each with a numerical bracket around the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """`lower ≤ truth ≤ upper`. What is published is `upper`; `estimate` is the best guess between them."""
+
+    lower: float
+    estimate: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.estimate <= self.upper:
+            raise ValueError("a bracket needs lower ≤ estimate ≤ upper")
+
+
+class Account(Protocol):
+    """The price of one release. `mu` is None where the release is not Gaussian.
+
+    `failure_probability`: how likely `upper` may be wrong because it was certified on a random sample (0: it cannot).
+    """
+
+    mu: float | None
+    method: str
+    failure_probability: float
+
+    def epsilon(self, delta: float) -> Bracket: ...
+
+    def delta(self, epsilon: float) -> Bracket: ...
