@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from momentree.errors import whole
+
 Indices = NDArray[np.int64]
 Participation = Literal["fixed", "one-per-epoch", "amplified"]
 """What a worst-case sensitivity may assume of one example: `fixed`: the same place in every epoch;
@@ -23,6 +25,11 @@ class Shape:
     batch_size: int
     epochs: int
 
+    def __post_init__(self) -> None:
+        whole("examples", self.examples, do="give the number of rows, or the declared one")
+        whole("batch_size", self.batch_size, at_most=self.examples, do="a batch holds at most every example")
+        whole("epochs", self.epochs)
+
     @property
     def steps_per_epoch(self) -> int:
         return -(-self.examples // self.batch_size)
@@ -30,6 +37,14 @@ class Shape:
     @property
     def steps(self) -> int:
         return self.steps_per_epoch * self.epochs
+
+    def describe(self) -> dict[str, object]:
+        return {"examples": self.examples, "batch_size": self.batch_size, "epochs": self.epochs}
+
+    def where(self, step: int) -> tuple[int, int]:
+        """(epoch, place) of step t = 1 … T, both counted from 0."""
+        whole("step", step, at_most=self.steps, do="steps are counted from 1")
+        return divmod(step - 1, self.steps_per_epoch)
 
 
 class Order(Protocol):
