@@ -1,6 +1,7 @@
 """`record.json`: the run, in public facts. The report and the certificate are pure functions of it.
 
-Keys (version 1): `plan` (the facts for `Plan(**facts)`), `run` (`certificate.RunFacts`), `model` (kind, parameters),
+Keys (version 1): `plan` (the facts for `Plan(**facts)`), `run` (`certificate.RunFacts`), `figures` (`Plan.to_dict()`),
+`certificate` (as in `certificate.json`), `model` (kind, parameters),
 `data` (rows, columns, what the schema declares; never a value), `steps` (columns of equal length: `step`,
 `released_norm`, `noise_norm`, both of released quantities), `epsilon` (pairs step, ε of the prefix had the stop been
 fixed beforehand), `held_out` (a list of `{step, loss, …}` on declared rows), `result` (final figures), `environment`
@@ -14,13 +15,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from momentree.errors import InputError
+from momentree.errors import CheckError, InputError
 from momentree.files import read_json, write_json
 
 VERSION = 1
 NAME = "record.json"
 KEYS = (
-    "plan", "run", "model", "data", "steps", "epsilon", "held_out", "result", "environment", "started", "finished",
+    "plan", "run", "figures", "certificate", "model", "data", "steps", "epsilon", "held_out", "result", "environment", "started", "finished",
 )  # fmt: skip
 
 
@@ -54,5 +55,5 @@ def read_record(folder: Path) -> dict[str, Any]:
     if unknown:
         raise InputError(f"record {path} has a part that this release does not know: use the release that wrote it")
     if record.get("checksum") != checksum(record):
-        raise InputError(f"record {path} does not match its own checksum: it was changed since it was written")
+        raise CheckError(f"record {path} does not match its own checksum: it was changed since it was written")
     return record
