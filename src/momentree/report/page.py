@@ -1,4 +1,4 @@
-"""`report.html`: the record of a run as one self-contained page. A pure function of the record; no script, no network."""
+"""`report.html`: the record of a run as one self-contained page. A pure function of the record; no script."""
 
 from __future__ import annotations
 

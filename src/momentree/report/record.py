@@ -21,8 +21,20 @@ from momentree.files import read_json, write_json
 VERSION = 1
 NAME = "record.json"
 KEYS = (
-    "plan", "run", "figures", "certificate", "model", "data", "steps", "epsilon", "held_out", "result", "environment", "started", "finished",
-)  # fmt: skip
+    "plan",
+    "run",
+    "figures",
+    "certificate",
+    "model",
+    "data",
+    "steps",
+    "epsilon",
+    "held_out",
+    "result",
+    "environment",
+    "started",
+    "finished",
+)
 
 
 def checksum(record: dict[str, Any]) -> str:
