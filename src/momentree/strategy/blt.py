@@ -14,7 +14,7 @@ import numpy as np
 
 from momentree.errors import InputError
 from momentree.strategy.base import Array, Instruction, Term
-from momentree.strategy.series import frozen
+from momentree.strategy.series import frozen, powers
 from momentree.strategy.toeplitz import Toeplitz
 
 
@@ -51,11 +51,8 @@ class Blt(Toeplitz):
         """All T of them, freed of trailing zeros. Powers under 1e-290 are taken as 0."""
         result = np.zeros(self.steps)
         result[0] = 1.0
-        with np.errstate(under="ignore"):
-            for scale, decay in zip(self.scales, self.decays, strict=True):
-                powers = np.power(decay, np.arange(self.steps - 1))
-                powers[powers < 1e-290] = 0.0
-                result[1:] += scale * powers
+        for scale, decay in zip(self.scales, self.decays, strict=True):
+            result[1:] += scale * powers(float(decay), self.steps - 1)
         result = result[: int(np.flatnonzero(result)[-1]) + 1]
         result.setflags(write=False)
         return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import lfilter
@@ -59,30 +61,28 @@ def binomial(pole: float, exponent: float, length: int) -> Array:
     coefficients = np.empty(length)
     coefficients[0] = 1.0
     coefficients[1:] = np.cumprod((k - 1 - exponent) / k)
-    if pole == 1.0:
-        return coefficients
-    with np.errstate(under="ignore"):
-        powers = np.power(float(pole), np.arange(length))
-        powers[powers < 1e-290] = 0.0  # denormals are slow and carry nothing
-        return np.asarray(coefficients * powers)
+    return coefficients if pole == 1.0 else coefficients * powers(pole, length)
 
 
-def powers_product(poles: dict[float, float], length: int) -> Array:
-    """Coefficients of Π (1 − p x)^e over `poles` (p in [0, 1] → e), relative accuracy kept in a decaying tail.
+def powers_product(factors: Sequence[tuple[float, float]], length: int) -> Array:
+    """Coefficients of Π (1 − p x)^e over factors (p, e) with p in [0, 1]; a decaying tail keeps relative accuracy.
 
-    The largest pole is taken out first: with p = p_max·q every series left has poles ≤ 1 and its tail is slow, so
+    The largest p is taken out first: with p = p_max·q every series left has poles ≤ 1 and its tail is slow, so
     rounding in the FFT stays far below the entries that it rounds.
     """
-    used = {p: e for p, e in poles.items() if p != 0.0 and e != 0.0}
+    used = sorted((p, e) for p, e in factors if p != 0.0 and e != 0.0)
     if not used:
         return np.eye(1, length)[0]
-    largest = max(used)
+    largest = used[-1][0]
     result = np.ones(1)
-    for pole, exponent in sorted(used.items()):
+    for pole, exponent in used:
         result = multiply(result, binomial(pole / largest, exponent, length), length)
-    if largest == 1.0:
-        return np.asarray(result)
+    return result if largest == 1.0 else result * powers(largest, length)
+
+
+def powers(base: float, length: int) -> Array:
+    """base^0, base^1, …; what falls below 1e-290 is 0, for denormals are slow and carry nothing."""
     with np.errstate(under="ignore"):
-        scale = np.power(largest, np.arange(length))
-        scale[scale < 1e-290] = 0.0
-        return np.asarray(result * scale)
+        result: Array = np.power(float(base), np.arange(length, dtype=np.float64))
+    result[result < 1e-290] = 0.0
+    return result

@@ -14,6 +14,7 @@ import numpy as np
 
 from momentree.errors import number, whole
 from momentree.strategy.base import Array, Instruction, Term
+from momentree.strategy.series import powers
 
 
 def level_of(step: int) -> int:
@@ -22,9 +23,9 @@ def level_of(step: int) -> int:
 
 
 def decayed(decay: float, distance: int) -> float:
-    """decay^distance, 0 where that underflows (0⁰ = 1)."""
-    with np.errstate(under="ignore"):
-        return float(np.power(float(decay), distance))
+    """decay^distance, 0 below 1e-290 (0⁰ = 1)."""
+    power = float(decay) ** distance
+    return power if power >= 1e-290 else 0.0
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,7 @@ class Tree:
 def node(steps: int, end: int, level: int, decay: float) -> Array:
     """One row of C: decay^{end−s} for s in (end − 2^level, end]."""
     row = np.zeros(steps)
-    with np.errstate(under="ignore"):
-        row[end - 2**level : end] = np.power(float(decay), np.arange(2**level)[::-1])
+    row[end - 2**level : end] = powers(decay, 2**level)[::-1]
     return row
 
 
