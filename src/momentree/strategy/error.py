@@ -1,7 +1,7 @@
 """How much noise reaches the workload: the root mean square over steps of one coordinate of A C⁺ z, at σ = 1.
 
-In units of clip / batch_size; multiply by σ, or by a sensitivity to compare strategies at the same μ. Never T × T but for
-`dense`. What each strategy costs, with a workload of constant step size: trees O(log T), `blt` O(log T) small products,
+In units of clip / batch_size; multiply by σ, or by a sensitivity to compare strategies at the same μ. Only `dense` is
+materialised. What each strategy costs, with a workload of constant step size: trees O(log T), `blt` O(log T) small products,
 the other Toeplitz forms one power series, O(T log T). With a schedule: trees O(T), Toeplitz O(T²) in O(T) memory up to
 T = 20,000; above, base rows are sampled evenly (`SAMPLED` strata), good to about 1e-3 of the figure. These are
 figures of merit: no privacy rests on them.

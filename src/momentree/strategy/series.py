@@ -74,7 +74,7 @@ def powers_product(factors: Sequence[tuple[float, float]], length: int) -> Array
     if not used:
         return np.eye(1, length)[0]
     largest = used[-1][0]
-    result = np.ones(1)
+    result: Array = np.ones(1)
     for pole, exponent in used:
         result = multiply(result, binomial(pole / largest, exponent, length), length)
     return result if largest == 1.0 else result * powers(largest, length)
