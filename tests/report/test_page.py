@@ -113,7 +113,7 @@ def test_ticks_cover_the_range_with_round_numbers() -> None:
 
 def test_charts_say_when_there_is_nothing_to_draw() -> None:
     assert "nothing was recorded" in line_chart([("a", [], [])], x_label="x", y_label="y", title="t")
-    assert "nothing to compare" in bar_chart([], title="t", x_label="x")
+    assert "nothing to compare" in bar_chart([], title="t")
     one = line_chart([("a", [1], [2.0])], x_label="x", y_label="y", title="t")
     assert "<circle" in one
 

@@ -83,24 +83,23 @@ def line_chart(
     return "".join(parts)
 
 
-def bar_chart(rows: Sequence[tuple[str, float, bool]], *, title: str, x_label: str) -> str:
+def bar_chart(rows: Sequence[tuple[str, float, bool]], *, title: str) -> str:
     """Horizontal bars, smallest first; the chosen row is marked by a star and a filled bar."""
     if not rows:
         return f'<p class="empty">{escape(title)}: nothing to compare with.</p>'
     rows = sorted(rows, key=lambda row: row[1])
-    height = 26 * len(rows) + 34
+    height = 26 * len(rows) + 8
     top = max(value for _, value, _ in rows) or 1.0
     parts = [_open(title, height)]
     for k, (name, value, chosen) in enumerate(rows):
         y = 8 + 26 * k
-        length = value / top * (WIDTH - 110 - 80)
+        length = value / top * (WIDTH - 140 - 90)
         star = "★ " if chosen else ""
-        parts.append(f'<text class="tick" x="104" y="{y + 15}" text-anchor="end">{star}{escape(name)}</text>')
+        parts.append(f'<text class="tick" x="134" y="{y + 15}" text-anchor="end">{star}{escape(name)}</text>')
         kind = "bar chosen" if chosen else "bar"
-        parts.append(f'<rect class="{kind}" x="110" y="{y}" width="{max(length, 1):.1f}" height="20" rx="2"/>')
-        parts.append(f'<text class="tick" x="{116 + length:.1f}" y="{y + 15}">{figure(value)}</text>')
-    parts.append(f'<text class="axis" x="110" y="{height - 6}">{escape(x_label)}</text></svg>')
-    return "".join(parts)
+        parts.append(f'<rect class="{kind}" x="140" y="{y}" width="{max(length, 1):.1f}" height="20" rx="2"/>')
+        parts.append(f'<text class="tick" x="{146 + length:.1f}" y="{y + 15}">{figure(value)}</text>')
+    return "".join([*parts, "</svg>"])
 
 
 def _open(title: str, height: int = HEIGHT) -> str:

@@ -107,9 +107,10 @@ def _strategies(figures: dict[str, Any]) -> str:
     measure = "iterate_rmse"
     rows = [figures, *(figures.get("alternatives") or [])]
     bars = [(str(r.get("strategy")), float(r[measure]), r is figures) for r in rows if r.get(measure) is not None]
-    label = "noise on the running sum of the momentum at the same (ε, δ), in units of clip / batch size"
+    label = "Noise on the running sum of the momentum at the same (ε, δ), in units of clip / batch size."
     reason = escape(str(figures.get("strategy_reason", "")))
-    return bar_chart(bars, title="strategies", x_label=label) + (f"<p>Why this one: {reason}.</p>" if reason else "")
+    chart = bar_chart(bars, title="noise of each strategy")
+    return f'{chart}<p class="caption">{label}</p>' + (f"<p>Why this one: {reason}.</p>" if reason else "")
 
 
 def _settings(figures: dict[str, Any], record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
