@@ -35,6 +35,8 @@ class Bisr(Toeplitz):
     @cached_property
     def coefficients(self) -> Array:
         full = reciprocal(self.inverse, self.steps)
+        if np.all(self.inverse[1:] <= 0.0):  # then c_k = Σ −d_j c_{k−j} ≥ 0: what an FFT left below 0 is rounding
+            full = np.maximum(full, 0.0)
         full.setflags(write=False)
         return full
 

@@ -1,10 +1,10 @@
 """How much noise reaches the workload: the root mean square over steps of one coordinate of A C⁺ z, at σ = 1.
 
 In units of clip / batch_size; multiply by σ, or by a sensitivity to compare strategies at the same μ. Only `dense` is
-materialised. What each strategy costs, with a workload of constant step size: trees O(log T), `blt` O(log T) small products,
-the other Toeplitz forms one power series, O(T log T). With a schedule: trees O(T), Toeplitz O(T²) in O(T) memory up to
-T = 20,000; above, base rows are sampled evenly (`SAMPLED` strata), good to about 1e-3 of the figure. These are
-figures of merit: no privacy rests on them.
+materialised. What each costs at a constant step size: trees and `blt` O(log T) small products, the other Toeplitz forms
+a power series of as many terms as it takes C⁻¹ to die out. With a schedule: trees O(T); Toeplitz O(T²) time and O(T)
+memory up to T = 20,000, above that base rows are sampled evenly (`SAMPLED` strata), good to about 1e-3 of the figure.
+These are figures of merit: no privacy rests on them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scipy.signal import lfilter
 
 from momentree.errors import InputError
 from momentree.strategy.base import Array, Strategy
+from momentree.strategy.bisr import Bisr
 from momentree.strategy.blt import Blt
 from momentree.strategy.dense import Dense
 from momentree.strategy.restarted import Restarted
@@ -28,6 +29,8 @@ from momentree.strategy.workload import Workload, iterate_workload, momentum_wor
 EXACT_STEPS = 20_000
 SAMPLED = 256
 CHUNK_LEVEL = 14
+QUIET = 1e-15
+"""Coefficients of C⁻¹ below this for two bands on end are followed by ever smaller ones, and add up to nothing."""
 OUTLET = np.array([0.0, 1.0])
 """The workload's state is (m, o); o is measured."""
 
@@ -110,15 +113,34 @@ def _with_noise(quiet: Span, covariance: Array, energy: float) -> Span:
 
 def _toeplitz(strategy: Toeplitz, workload: Workload, length: int) -> Span:
     """One base row makes the series (m, o) = workload / c, shifted; Σ_j (T − j) o_j² in all."""
-    noise = strategy.inverse_coefficients(length)
+    noise = _until_quiet(strategy, length)
+    known = len(noise)
     alpha, alone = workload.first_response
     beta, eta = workload.momentum, float(workload.step_sizes)
     m = lfilter([alpha], [1.0, -beta], noise)
     u = lfilter([alone, -alone * workload.zero], [1.0, -beta], noise) if workload.nesterov else m
     o = lfilter([eta], [1.0, -float(workload.retain)], u)
     responses = np.stack([m, o])
-    energy = float(np.dot(o * o, np.arange(length, 0, -1)))
-    return _with_noise(_quiet(workload, 0, length), responses @ responses.T, energy)
+    covariance = responses @ responses.T
+    energy = float(np.dot(o * o, np.arange(length, length - known, -1)))
+    if known < length:  # nothing comes in any more: (m, o) moves on by itself, and its sum is a span's too
+        transition = _steps_of(workload, 0, 1)[0][0]
+        rest = step_span(transition, transition @ responses[:, -1], OUTLET).power(length - known)
+        covariance, energy = covariance + rest.covariance, energy + float(rest.energy)
+    return _with_noise(_quiet(workload, 0, length), covariance, energy)
+
+
+def _until_quiet(strategy: Toeplitz, length: int) -> Array:
+    """C⁻¹'s coefficients up to where they have died out, at most `length` of them."""
+    if isinstance(strategy, Bisr):
+        return strategy.inverse_coefficients(min(length, strategy.band))
+    band = len(strategy.coefficients)
+    known = min(length, 32 * band)
+    while True:
+        noise = strategy.inverse_coefficients(known)
+        if known == length or np.max(np.abs(noise[-2 * band :])) < QUIET:
+            return noise
+        known = min(length, 4 * known)
 
 
 def _scheduled(noise: Array, workload: Workload, start: int, length: int) -> Span:

@@ -31,7 +31,7 @@ def multiply(left: Array, right: Array, length: int) -> Array:
     """The first `length` coefficients of a product."""
     left, right = left[:length], right[:length]
     if min(len(left), len(right)) * max(len(left), len(right)) <= DIRECT_WORK:
-        product = np.convolve(left, right)[:length]
+        product: Array = np.convolve(left, right)[:length]
     else:
         size = next_fast_len(min(len(left) + len(right) - 1, 2 * length), real=True)
         product = irfft(rfft(left, size) * rfft(right, size), size)[: min(length, len(left) + len(right) - 1)]
@@ -72,12 +72,14 @@ def powers_product(factors: Sequence[tuple[float, float]], length: int) -> Array
     """
     used = sorted((p, e) for p, e in factors if p != 0.0 and e != 0.0)
     if not used:
-        return np.eye(1, length)[0]
+        return np.asarray(np.eye(1, length)[0])
     largest = used[-1][0]
     result: Array = np.ones(1)
     for pole, exponent in used:
         result = multiply(result, binomial(pole / largest, exponent, length), length)
-    return result if largest == 1.0 else result * powers(largest, length)
+    if largest < 1.0:
+        result = result * powers(largest, length)
+    return result
 
 
 def powers(base: float, length: int) -> Array:

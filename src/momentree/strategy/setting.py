@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from momentree.errors import InputError, number, one_of, whole
 from momentree.strategy.base import Array
 from momentree.strategy.series import frozen
@@ -68,9 +66,14 @@ class Setting:
         return self.steps_per_epoch * self.epochs
 
     @property
-    def block_epochs(self) -> int:
-        """Epochs between restarts; E where there are none."""
-        return self.restart_every or self.epochs
+    def block_steps(self) -> int:
+        """Steps between restarts; T where there are none."""
+        return self.steps_per_epoch * (self.restart_every or self.epochs)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks between restarts there are; the last one may be shorter."""
+        return -(-self.steps // self.block_steps)
 
     @property
     def tree_decay(self) -> float:
@@ -97,20 +100,3 @@ class Setting:
         if plain and self.weight_decay > 1.0:
             raise InputError(f"weight_decay {self.weight_decay:g} is out of range: at most 1 at step size 1")
         return path_workload(self.steps, self.momentum, sizes, weight_decay=self.weight_decay, nesterov=self.nesterov)
-
-    def block(self) -> Setting:
-        """The setting of one block between restarts, itself not restarted; a schedule counts by its average there."""
-        if self.restart_every is None:
-            return self
-        band = None if self.band is None else min(self.band, self.steps_per_epoch * self.block_epochs)
-        return Setting(
-            self.steps_per_epoch,
-            self.block_epochs,
-            self.momentum,
-            self.measure,
-            band,
-            self.buffers,
-            weight_decay=self.weight_decay * (1.0 if self.schedule is None else float(np.mean(self.schedule))),
-            nesterov=self.nesterov,
-            decay=self.decay,
-        )

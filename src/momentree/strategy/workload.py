@@ -124,6 +124,10 @@ class Workload:
         retain = float(np.mean(self.retain))
         return [(self.momentum, sign), (retain, sign), (self.zero, -sign)]
 
+    def over(self, steps: int) -> Workload:
+        """A Toeplitz workload for another number of steps."""
+        return Workload(steps, self.momentum, self.step_sizes, self.retain, self.nesterov, self.dampened)
+
     def averaged(self) -> Workload:
         """The Toeplitz workload closest to this one: root mean square step size and mean retention."""
         if self.invariant:
