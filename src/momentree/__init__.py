@@ -1,3 +1,15 @@
 """momentree: private training over ordinary epochs, with correlated noise in the momentum."""
 
-__version__ = "0.1.0"
+from momentree._version import __version__
+from momentree.errors import CheckError, InputError, MomentreeError, NoProofError, PrivacyLeakWarning
+from momentree.plan import Plan
+
+__all__ = [
+    "CheckError",
+    "InputError",
+    "MomentreeError",
+    "NoProofError",
+    "Plan",
+    "PrivacyLeakWarning",
+    "__version__",
+]

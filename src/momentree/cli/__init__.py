@@ -1,1 +1,44 @@
-"""Parse, call the library, exit code; nothing else."""
+"""The command line: parse, call the library, exit code; nothing else.
+
+Exit codes: 0 done, 1 a check said no, 2 bad input (one line), 3 an unexpected error (one line), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from momentree.cli.parser import make_parser
+from momentree.errors import MomentreeError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. No message carries a data value or a key."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        parsed = make_parser().parse_args([word for word in given if word != "--debug"])
+        return int(parsed.run(parsed) or 0)
+    except MomentreeError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"momentree: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("momentree: interrupted; a run that has started can be resumed", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        # Neither the message nor the values of the frames: they may hold private data. The place is enough.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        print(
+            f"momentree: unexpected {type(error).__name__} at {Path(place.filename).name}:{place.lineno}; "
+            "please report this line, the command and `pip list` (--debug shows the traceback, which may hold data)",
+            file=sys.stderr,
+        )
+        return 3

@@ -1,0 +1,82 @@
+"""`momentree plan` and `momentree account`: the same arithmetic in both directions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from momentree.cli.parser import add_plan_flags, plan_facts
+from momentree.errors import InputError
+
+
+def add_arguments(commands: Any) -> None:
+    for name, text in (
+        ("plan", "work out a plan and print what it costs, each strategy beside the others"),
+        ("account", "the other way round: the noise multiplier is given, ε is asked"),
+    ):
+        parser = commands.add_parser(name, help=text, description=text)
+        add_plan_flags(parser)
+        if name == "plan":
+            parser.add_argument("--out", metavar="FILE", help="save the plan as TOML")
+        parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from momentree.plan import Plan
+
+    facts = plan_facts(parsed)
+    if parsed.command == "account" and "noise_multiplier" not in facts:
+        raise InputError("noise-multiplier is missing: account needs it (plan finds it from --epsilon)")
+    if parsed.command == "account" and "epsilon" in facts:
+        raise InputError("epsilon is what account answers: leave --epsilon out, or use plan")
+    plan = Plan(**facts)
+    for warning in plan.warnings:
+        print(f"momentree: warning: {warning}", file=sys.stderr)
+    if getattr(parsed, "out", None):
+        from momentree.plan_file import write_plan
+
+        write_plan(plan, Path(parsed.out))
+    print(json.dumps(plan.to_dict(), indent=2) if parsed.json else describe(plan))
+    return 0
+
+
+def describe(plan: Any) -> str:
+    """The plan for a person: what it promises first, then what it costs, then what else there is."""
+    facts = plan.to_dict()
+    bracket = plan.bracket
+    lines = [
+        f"{plan.algorithm}, {plan.order.name} order, {plan.strategy.name} strategy ({plan.strategy_reason})",
+        f"  promise      ({bracket.upper:.4g}, {plan.delta:g})-DP, adjacency {plan.adjacency}"
+        + (f", μ = {plan.mu:.4g}" if plan.mu is not None else ""),
+        f"  run          {plan.examples} examples, batches of {plan.batch_size}, {plan.epochs} epochs of "
+        f"{plan.steps_per_epoch} steps",
+        f"  noise        σ = {plan.noise_multiplier:.5g} in units of clip/batch_size, {_sensitivity_line(facts)}",
+        f"  error        {_figure(facts['momentum_rmse'])} on the momentum, "
+        f"{_figure(facts['iterate_rmse'])} on its running sum",
+        f"  memory       {facts['noise_vectors']} model-sized vectors; "
+        f"{facts['gradients_per_step']} gradient(s) an example a step",
+    ]
+    rows = [r for r in facts["alternatives"] if r.get("iterate_rmse") is not None]
+    if rows:
+        lines.append("\n  strategy       σ         on momentum  on its sum  vectors")
+        chosen = {name: facts[name] for name in rows[0]}
+        for row in sorted([chosen, *rows], key=lambda r: float(r["iterate_rmse"])):
+            mark = "*" if row is chosen else " "
+            lines.append(
+                f"{mark} {row['strategy']:<14} {row['noise_multiplier']:<9.4g} {row['momentum_rmse']:<12.4g} "
+                f"{row['iterate_rmse']:<11.4g} {row['noise_vectors']}"
+            )
+    return "\n".join(lines)
+
+
+def _sensitivity_line(facts: dict[str, Any]) -> str:
+    if facts["sensitivity"] is None or facts["sensitivity_is"] is None:
+        return "amplified: no single sensitivity"
+    return f"sensitivity {facts['sensitivity']:.5g} ({facts['sensitivity_is']})"
+
+
+def _figure(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

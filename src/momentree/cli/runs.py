@@ -1,0 +1,108 @@
+"""Commands that read a run's folder: `report`, `certificate`, `compose`, `seal`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from momentree.cli.parser import add_json_flag
+from momentree.errors import InputError
+
+
+def add_arguments(commands: Any) -> None:
+    report = commands.add_parser("report", help="(re)write report.html from the record")
+    report.add_argument("folder", metavar="RUN")
+    report.set_defaults(run=run_report)
+
+    certificate = commands.add_parser("certificate", help="print the guarantee; --verify recomputes it")
+    certificate.add_argument("folder", metavar="RUN")
+    certificate.add_argument(
+        "--verify", action="store_true", help="recompute it from the record's facts; exit 1 if off"
+    )
+    add_json_flag(certificate)
+    certificate.set_defaults(run=run_certificate)
+
+    compose = commands.add_parser("compose", help="the (ε, δ) of several runs together")
+    compose.add_argument("folders", metavar="RUN", nargs="+")
+    compose.add_argument("--delta", metavar="X", help="δ of all together; default: the largest of the runs'")
+    add_json_flag(compose)
+    compose.set_defaults(run=run_compose)
+
+    seal = commands.add_parser("seal", help="destroy the noise key of a finished run")
+    seal.add_argument("folder", metavar="RUN")
+    seal.set_defaults(run=run_seal)
+
+
+def run_report(parsed: argparse.Namespace) -> int:
+    from momentree.report.page import write_report
+
+    print(write_report(Path(parsed.folder)))
+    return 0
+
+
+def run_certificate(parsed: argparse.Namespace) -> int:
+    from momentree.certificate import verify
+    from momentree.files import read_json
+    from momentree.report.record import read_record
+
+    folder = Path(parsed.folder)
+    given = read_json(folder / "certificate.json", "certificate")
+    if not isinstance(given, dict):
+        raise InputError(f"certificate of {folder} is not a JSON object: it was changed since it was written")
+    if parsed.verify:
+        found = verify(read_record(folder), given)
+        for line in found:
+            print(line, file=sys.stderr)
+        if parsed.json:
+            print(json.dumps({"verified": not found, "differences": found}, indent=2))
+        elif not found:
+            print("verified: every figure of the certificate follows from the record's facts")
+        return 1 if found else 0
+    print(json.dumps(given, indent=2, ensure_ascii=False) if parsed.json else given.get("in_plain_english", ""))
+    return 0
+
+
+def run_compose(parsed: argparse.Namespace) -> int:
+    from momentree.certificate import RunFacts
+    from momentree.errors import number
+    from momentree.plan import Plan
+    from momentree.privacy.composition import compose
+    from momentree.report.record import read_record
+
+    plans, accounts = [], []
+    for folder in parsed.folders:
+        record = read_record(Path(folder))
+        plan, run = Plan(**record["plan"]), RunFacts.of(record["run"])
+        if run.noise_source != "chacha20":
+            raise InputError(f"run {folder} used the noise source {run.noise_source}: it has no guarantee to compose")
+        plans.append(plan)
+        accounts += [plan.account] * run.attempts
+    adjacencies = {plan.adjacency for plan in plans}
+    if len(adjacencies) > 1:
+        raise InputError(f"the runs have different adjacencies, {', '.join(sorted(adjacencies))}: compose equal ones")
+    delta = max(p.delta for p in plans) if parsed.delta is None else number("delta", parsed.delta, above=0, below=1)
+    bracket = compose(accounts).epsilon(delta)
+    facts = {
+        "runs": list(parsed.folders),
+        "adjacency": adjacencies.pop(),
+        "delta": delta,
+        "epsilon_lower": bracket.lower,
+        "epsilon_upper": bracket.upper,
+    }
+    line = (
+        f"({bracket.upper:.4g}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in all "
+        f"{len(parsed.folders)} runs"
+    )
+    print(json.dumps(facts, indent=2) if parsed.json else line)
+    return 0
+
+
+def run_seal(parsed: argparse.Namespace) -> int:
+    from momentree.training.folder import seal
+
+    seal(Path(parsed.folder))
+    print(f"sealed: the noise key of {parsed.folder} is destroyed")
+    return 0

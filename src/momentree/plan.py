@@ -1,0 +1,302 @@
+"""Plan: the one place where order, query, strategy, update and account meet. This is the file to audit.
+
+Guarantee. A run that follows a plan releases `ĝ_t = g_t + σ (C⁺ z)_t` for t = 1 … T and nothing else of the private
+data; `g_t` is the clipped sum over the order's batch t divided by the public batch size, in units of
+`clip / batch_size`. The plan's account bounds what all of that gives away: for data sets that differ as `adjacency`
+says, the released stream, and so everything computed from it, is (`epsilon_at(delta)`, `delta`)-differentially
+private. It takes as public: N (`examples`), every setting of the plan, and the model's shape. It is over real
+arithmetic unless the release is rounded to a public grid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from momentree import order as orders
+from momentree.errors import NoProofError
+from momentree.figures import alternatives, figures, paper_figures
+from momentree.order.base import Order, Shape
+from momentree.presets import ALGORITHMS, Algorithm
+from momentree.privacy.account import Account, Bracket
+from momentree.privacy.account_of import account, calibrate
+from momentree.privacy.entitlement import entitlement
+from momentree.privacy.events import Release
+from momentree.privacy.sensitivity import Sensitivity, sensitivity
+from momentree.query.base import Adjacency
+from momentree.request import Request
+from momentree.strategy.base import Strategy
+from momentree.strategy.build import make
+from momentree.strategy.choose import DEFAULT_BUDGET, Candidate, compare, explain
+from momentree.strategy.setting import Setting
+
+
+class Plan:
+    """A private run, worked out: every number it needs and what it costs. Keyword-only; cannot be changed afterwards.
+
+    >>> import momentree as mt
+    >>> plan = mt.Plan(examples=1000, batch_size=50, epochs=2, noise_multiplier=1.0, strategy="identity", delta=1e-5)
+    >>> round(plan.epsilon_at(1e-5), 2)
+    6.57
+    """
+
+    request: Request
+    algorithm: str
+    shape: Shape
+    order: Order
+    strategy: Strategy
+    strategy_reason: str
+    entitlement: str
+    noise_multiplier: float
+    warnings: tuple[str, ...]
+
+    def __init__(self, **facts: Any) -> None:
+        request = Request.of(facts)
+        preset = ALGORITHMS[request.algorithm]
+        self.__dict__["request"] = request
+        self.__dict__["algorithm"] = request.algorithm
+        batch_size = request.batch_size or request.examples
+        self.__dict__["shape"] = Shape(request.examples, batch_size, request.epochs)
+        self.__dict__["order"] = self._make_order(preset)
+        self.__dict__["strategy"], self.__dict__["strategy_reason"] = self._make_strategy(preset)
+        self.__dict__["entitlement"] = entitlement(self.order, self.strategy, self.adjacency)
+        self.__dict__["noise_multiplier"] = self._noise_multiplier()
+        self.__dict__["warnings"] = self._warnings()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a plan cannot be changed; make another one with {name}= given")
+
+    # The public numbers, under the names of the command line.
+
+    @property
+    def examples(self) -> int:
+        return self.request.examples
+
+    @property
+    def batch_size(self) -> int:
+        return self.shape.batch_size
+
+    @property
+    def epochs(self) -> int:
+        return self.shape.epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.shape.steps_per_epoch
+
+    @property
+    def steps(self) -> int:
+        return self.shape.steps
+
+    @property
+    def clip(self) -> float:
+        return self.request.clip
+
+    @property
+    def delta(self) -> float:
+        return self.request.checked_delta
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.request.adjacency
+
+    @property
+    def dimension(self) -> int | None:
+        return self.request.dimension
+
+    @property
+    def seed(self) -> int:
+        return self.request.seed
+
+    @property
+    def physical_batch_size(self) -> int | None:
+        return self.request.physical_batch_size
+
+    @property
+    def learning_rate(self) -> float | None:
+        return self.request.learning_rate
+
+    @property
+    def preset(self) -> Algorithm:
+        return ALGORITHMS[self.algorithm]
+
+    @property
+    def momentum(self) -> float:
+        """β of the momentum that the noise is made for, m = βm + (1−β)g."""
+        given = self.request.momentum
+        return self.preset.momentum if given is None else given
+
+    def _make_order(self, preset: Algorithm) -> Order:
+        request = self.request
+        name = request.order or preset.orders[0]
+        if name not in preset.orders:
+            raise NoProofError(
+                f"{preset.name} has no account under the order {name}: choose one of {', '.join(preset.orders)}"
+            )
+        sampled = orders.ORDERS[name].kind in orders.SAMPLED
+        return orders.make(
+            name,
+            self.shape,
+            seed=request.seed,
+            parts=request.parts,
+            declared=not request.examples_counted,
+            together=sampled and request.rows_per_person > 1,
+        )
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The public facts that a strategy is made for."""
+        request = self.request
+        return Setting(
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.epochs,
+            momentum=self.momentum,
+            measure=request.measure,
+            band=request.band,
+            buffers=request.buffers,
+            restart_every=request.restart_every,
+        )
+
+    def _make_strategy(self, preset: Algorithm) -> tuple[Strategy, str]:
+        name = self.request.strategy or preset.strategy
+        if preset.strategies and name not in preset.strategies:
+            raise NoProofError(
+                f"{preset.name} has no account with the strategy {name}: choose one of {', '.join(preset.strategies)}"
+            )
+        if name == "auto":
+            if self.order.participation == "amplified":
+                raise NoProofError(f"strategy auto with {self.order.name}: name the strategy")
+            best, why = explain(self.setting, self.candidates, self.budget_vectors)
+            return best.strategy, why
+        return make(name, self.setting, self._worst_case), "as asked"
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Every strategy that the algorithm and an unamplified order allow, best first, at the same privacy."""
+        return compare(self.setting, self._worst_case, self.preset.strategies or None, self.budget_vectors)
+
+    @property
+    def budget_vectors(self) -> int:
+        """Model-sized vectors that a chosen strategy may keep."""
+        given = self.request.budget_memory
+        return DEFAULT_BUDGET if given is None else int(given)
+
+    def _worst_case(self, strategy: Strategy) -> float:
+        return self.sensitivity_of(strategy).value
+
+    def sensitivity_of(self, strategy: Strategy) -> Sensitivity:
+        """‖C‖ under the order, for zero-out adjacency; amplified orders use the kept place as a yardstick only."""
+        kind = self.order.participation
+        return sensitivity(strategy, "fixed" if kind == "amplified" else kind, self.steps_per_epoch)
+
+    def release(self, noise_multiplier: float, strategy: Strategy | None = None) -> Release:
+        """What the run gives away, as the accountants see it."""
+        return Release(
+            strategy=strategy or self.strategy,
+            order=self.order,
+            adjacency=self.request.adjacency,
+            noise_multiplier=noise_multiplier,
+            group_size=self.request.rows_per_person,
+        )
+
+    def _noise_multiplier(self) -> float:
+        request = self.request
+        if request.epsilon is None:
+            assert request.noise_multiplier is not None  # the request has exactly one of the two
+            return request.noise_multiplier
+        return calibrate(self.release(1.0), request.epsilon, self.delta)
+
+    @cached_property
+    def account(self) -> Account:
+        return account(self.release(self.noise_multiplier))
+
+    @property
+    def mu(self) -> float | None:
+        """The run is μ-GDP; None where its account is not Gaussian."""
+        return self.account.mu
+
+    @cached_property
+    def bracket(self) -> Bracket:
+        return self.account.epsilon(self.delta)
+
+    @property
+    def epsilon(self) -> float:
+        """What was asked; where the noise multiplier was given, the upper end of the account."""
+        return self.bracket.upper if self.request.epsilon is None else self.request.epsilon
+
+    def epsilon_at(self, delta: float) -> float:
+        """The run's ε at another δ: the upper end of the account's bracket."""
+        return self.account.epsilon(delta).upper
+
+    def _warnings(self) -> tuple[str, ...]:
+        if self.delta >= 1 / self.examples:
+            return (
+                f"delta {self.delta:g} is at least 1/examples = {1 / self.examples:.3g}: a mechanism that publishes "
+                "somebody's row would pass; choose delta well below 1/examples",
+            )
+        return ()
+
+    def noise_stream(self, *, dimension: int, key: bytes) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+        """Step by step the noise that reaches m̂_t, in units of `clip / batch_size`; a pure function of key and plan."""
+        from momentree.noise.keys import derive_subkey
+        from momentree.noise.normals import KeyedNormals
+        from momentree.noise.stream import NoiseStream
+
+        subkey = derive_subkey(key, plan_digest=self.digest(), purpose="noise stream")
+        stream = NoiseStream(self.strategy, KeyedNormals(subkey), [dimension], dtype=torch.float64)
+        alpha, noise = 1 - self.momentum, torch.zeros(dimension, dtype=torch.float64)
+        for _ in range(self.steps):
+            noise.mul_(self.momentum)
+            stream.add_([noise], alpha * self.noise_multiplier)
+            yield noise.numpy().copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything public about the plan, as `momentree plan --json` prints it."""
+        facts: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "order": self.order.name,
+            "strategy": self.strategy.name,
+            "adjacency": self.adjacency,
+            "examples": self.examples,
+            "dimension": self.dimension,
+            "batch_size": self.batch_size,
+            "steps_per_epoch": self.steps_per_epoch,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "momentum": self.momentum,
+            "clip": self.clip,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "seed": self.seed,
+            "learning_rate": self.learning_rate,
+        }
+        facts |= figures(self)
+        facts["strategy_reason"] = self.strategy_reason
+        facts["strategy_facts"] = self.strategy.describe()
+        facts["entitlement"] = self.entitlement
+        facts["alternatives"] = alternatives(self)
+        facts["paper"] = paper_figures(self)
+        facts["warnings"] = list(self.warnings)
+        return facts
+
+    def digest(self) -> str:
+        """SHA-256 of everything the release depends on: two plans with equal digests release the same stream."""
+        facts = {
+            "request": self.request.facts(),
+            "order": self.order.describe(),
+            "strategy": self.strategy.describe(),
+            "noise_multiplier": repr(self.noise_multiplier),
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.algorithm}, {self.order.name}, {self.strategy.name}: {self.steps} steps, "
+            f"noise_multiplier={self.noise_multiplier:.4g}, epsilon={self.bracket.upper:.4g}, delta={self.delta:g})"
+        )
