@@ -270,6 +270,8 @@ def test_windows_need_right_children() -> None:
     right = {(y, z) for y, z in used if (z // (z - y + 1)) % 2 == 0}
     assert len(right) > 10
     assert compose(2, 2)[0] in right
+    weights = reconstruction_weights(alpha=0.2, gamma=0.3, t=40, steps_per_epoch=8)
+    assert {(y, z) for family, y, z in weights if family == "r"} == set(compose(1, 40))  # r is a prefix: left ones
 
 
 def test_a_noise_map_without_a_node_is_refused(problem) -> None:

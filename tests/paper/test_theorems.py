@@ -6,10 +6,13 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from momentree.errors import InputError
 from momentree.paper import bounds, constants
+from momentree.paper.algorithm1 import algorithm_1
+from momentree.paper.compose import gaussian_draws
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
 
 FACTS = (10**4, 100, 1.0, 1e-5, 1.0, 1.0, 1.0)
@@ -78,6 +81,40 @@ def test_normalizedbound_has_a_term_that_no_lemma_gives() -> None:
     assert start < term / 2 * (1 + 1e-9)
 
 
+def test_the_repaired_bound_is_made_of_lemmas_that_hold(problem) -> None:
+    """Written out once more; and above what runs of Algorithm 1 with its noise, reshuffled, come to."""
+    N, d, T, sigma, G, L, R = 8, 2, 96, 0.05, 1.5, 2.5, 3.0
+    alpha, eta, V = 1 / N, 0.02, constants.node_count_safe(N, T)
+    level = constants.momentum_level_reshuffled(alpha, G, N)
+    bound = bounds.utility_1_repaired(N, d, level, sigma, V, G, L, R, T, alpha, eta)
+    start = sum((7 / 8) ** t for t in range(1, T + 1)) * G / T
+    noise = level * sigma * math.sqrt(d * V * 7)
+    again = 1.5 * R / (eta * T) + 0.75 * L * eta
+    again += 2.5 * (noise + 2 * G * math.sqrt(alpha) + 2 * eta * N * L + eta * L / alpha + start)
+    assert bound == pytest.approx(again)
+
+    generator = np.random.default_rng(0)
+    for seed in range(5):
+        p = problem(N, d, seed)
+        gap = 2 * float(np.mean(np.abs(p.a)))  # F lies between ± mean |a|
+        level = constants.momentum_level_reshuffled(alpha, p.G, N)
+        scale = level * sigma * math.sqrt(V)
+        norms = []
+        for _ in range(4):
+            run = algorithm_1(
+                p.gradient,
+                np.zeros(d),
+                steps_per_epoch=N,
+                steps=T,
+                alpha=alpha,
+                eta=eta,
+                order=lambda q, N=N, seed=seed: np.random.default_rng((seed, q)).permutation(N),
+                noise=gaussian_draws(generator, d, scale),
+            )
+            norms += [np.linalg.norm(p.mean_gradient(w)) for w in run.w[:-1]]
+        assert np.mean(norms) <= bounds.utility_1_repaired(N, d, level, sigma, V, p.G, p.L, gap, T, alpha, eta)
+
+
 def test_crossutility_is_unproved() -> None:
     """E14: the theorem needs one order for breaksum and a new one each epoch for populationerror. Its figures are
     quoted, with no repaired bound beside them; from its own lemmas the printed value is a safe rounding."""
@@ -131,13 +168,13 @@ def test_figures_of_algorithm_2() -> None:
     assert plan.sigma == pytest.approx(13.572, abs=1e-3)
     assert plan.sigma_exact == pytest.approx(2 * 3.7306, abs=1e-3)
     assert (plan.V_early, plan.V_early_true) == (pytest.approx(39.863, abs=1e-3), 29)
-    assert plan.V_late == pytest.approx(4 * 1e4 * math.log2(1e4))
+    assert pytest.approx(4 * 1e4 * math.log2(1e4)) == plan.V
     assert plan.delta_G == 8.0
     assert plan.delta_Delta == pytest.approx(0.02)
     assert plan.delta_Delta_true == pytest.approx(0.02)
     assert plan.noise_early == pytest.approx(8 * plan.sigma * math.sqrt(plan.V_early))
-    assert plan.noise_late == pytest.approx(8 * plan.sigma * math.sqrt(plan.V_late))
-    assert plan.noise_differences == pytest.approx(0.02 * plan.sigma * math.sqrt(plan.V_late))
+    assert plan.noise_late == pytest.approx(8 * plan.sigma * math.sqrt(plan.V))
+    assert plan.noise_differences == pytest.approx(0.02 * plan.sigma * math.sqrt(plan.V))
     assert pytest.approx(16 * math.log2(1e8) * math.log(1e5)) == plan.K
     assert held(plan)["difference levels"]
     assert held(plan)["early node count"]
@@ -154,7 +191,7 @@ def test_they_are_frozen_and_go_into_a_record(of) -> None:
     facts = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
     assert {
         "sigma",
-        "V" if of is paper_constants_algorithm_1 else "V_early",
+        "V",
         "alpha",
         "eta",
         "gamma",

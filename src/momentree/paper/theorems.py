@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from momentree.errors import number, whole
 from momentree.paper import bounds, constants
-from momentree.paper.gaussian import epsilon_of, sigma_of
+from momentree.privacy.gaussian import epsilon_of, largest_mu
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,10 @@ class PaperConstants2:
     """4√log(1/δ)/ε, as printed."""
     sigma_exact: float
     """2σ₁, σ₁ what sensitivity 1 needs: four families at z/2σ² each. The joint account of one run needs less (E7)."""
+    V: float
+    """V_{>2N}, as printed."""
     V_early: float
-    V_late: float
+    """V_{≤2N}, as printed."""
     V_early_true: int
     delta_G: float
     delta_Delta: float
@@ -124,7 +126,7 @@ def paper_constants_algorithm_1(
     T = constants.steps_1(N, d, epsilon, delta)
     steps = max(1, math.floor(T))
     alpha, eta = constants.alpha_1(N, d, epsilon, delta, T), constants.step_length(N, T)
-    sigma, sigma_exact = constants.sigma_printed_1(epsilon, delta), sigma_of(epsilon, delta)
+    sigma, sigma_exact = constants.sigma_printed_1(epsilon, delta), 1 / largest_mu(epsilon, delta)
     V, V_safe = constants.node_count_printed(N, T), constants.node_count_safe(N, steps)
     level = constants.momentum_level_printed(alpha, G)
     printed = derived = repaired = None
@@ -163,7 +165,7 @@ def paper_constants_algorithm_1(
         gamma=None,
         sigma=sigma,
         sigma_exact=sigma_exact,
-        epsilon_of_sigma=epsilon_of(1 / sigma, delta),
+        epsilon_of_sigma=epsilon_of(1 / sigma, delta).upper,
         V=V,
         V_true=V_true,
         node_sensitivity=level,
@@ -190,8 +192,8 @@ def paper_constants_algorithm_2(
     T = constants.steps_2(N, d, epsilon)
     alpha, eta = constants.alpha_2(N, d, epsilon, T), constants.step_length(N, T)
     gamma = eta * N
-    sigma, sigma_exact = constants.sigma_printed_2(epsilon, delta), 2 * sigma_of(epsilon, delta)
-    V_early, V_late = constants.early_node_count_printed(N), constants.late_node_count_printed(N, T)
+    sigma, sigma_exact = constants.sigma_printed_2(epsilon, delta), 2 / largest_mu(epsilon, delta)
+    V_early, V = constants.early_node_count_printed(N), constants.late_node_count_printed(N, T)
     V_early_true = constants.node_count(N, 2 * N)
     delta_G, delta_Delta = constants.gradient_level_printed(G), constants.difference_level_printed(eta, N)
     delta_Delta_true = None if L is None else constants.difference_level(eta, N, L)
@@ -231,15 +233,15 @@ def paper_constants_algorithm_2(
         K=constants.K_printed(T, delta) if long else None,
         sigma=sigma,
         sigma_exact=sigma_exact,
+        V=V,
         V_early=V_early,
-        V_late=V_late,
         V_early_true=V_early_true,
         delta_G=delta_G,
         delta_Delta=delta_Delta,
         delta_Delta_true=delta_Delta_true,
         noise_early=delta_G * sigma * math.sqrt(V_early),
-        noise_late=delta_G * sigma * math.sqrt(V_late),
-        noise_differences=delta_Delta * sigma * math.sqrt(V_late),
+        noise_late=delta_G * sigma * math.sqrt(V),
+        noise_differences=delta_Delta * sigma * math.sqrt(V),
         bound=printed,
         bound_derived=derived,
         bound_repaired=None,
