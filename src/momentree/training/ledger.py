@@ -1,0 +1,155 @@
+"""What a run writes about itself: `record.json` and `certificate.json`, from public facts and released numbers only."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import platform
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+import momentree
+from momentree.certificate import RunFacts, certificate, run_facts_dict
+from momentree.errors import InputError
+from momentree.files import write_json
+from momentree.report.record import write_record
+from momentree.training.heldout import HeldOut
+from momentree.training.stopping import prefix_points
+
+if TYPE_CHECKING:
+    from momentree.training.loop import Run
+
+POINTS = 1000
+"""A record shows at most about so many steps: a run of a million steps has a record of the same size."""
+
+
+class Ledger:
+    """The facts of one run. `identity` is what a checkpoint has to agree with before it is used."""
+
+    def __init__(self, plan: Any, *, identity: dict[str, Any], initial_weights: str, noise_source: str) -> None:
+        self.plan = plan
+        self.identity = identity
+        self.initial_weights = initial_weights
+        self.noise_source = noise_source
+        self.started = now()
+        self.held_out_rows: HeldOut | None = None
+        self._held_out_was = "none"
+        self._held_out: list[dict[str, Any]] = []
+        self._steps: list[int] = []
+        self._norms: list[float | Tensor] = []
+        self._every = -(-int(plan.shape.steps) // POINTS)
+
+    def note(self, step: int, released: Sequence[Tensor]) -> None:
+        """The norm of what was released, for some of the steps. It stays on the device until it is written."""
+        if step % self._every == 0 or step == 1:
+            self._steps.append(step)
+            self._norms.append(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(released)))))
+
+    def hold_out(self, rows: HeldOut) -> None:
+        self.held_out_rows = rows
+        self._held_out_was = rows.describe()
+
+    def measure(self, run: Run) -> None:
+        """The loss on the held-out rows at a step that is durable."""
+        if self.held_out_rows is not None:
+            figures = self.held_out_rows.measure(run.model, run.loss, run.loss_of_batch)
+            shown = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+            self._held_out.append({"step": run.done, **shown})
+
+    @property
+    def last_held_out(self) -> dict[str, Any] | None:
+        """The newest figures on the held-out rows."""
+        return self._held_out[-1] if self._held_out else None
+
+    def growing(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the record."""
+        self._norms = [float(norm) for norm in self._norms]
+        return {
+            "started": self.started,
+            "steps": self._steps,
+            "released_norm": [norm if math.isfinite(norm) else None for norm in self._norms],
+            "held_out": self._held_out,
+            "held_out_was": self._held_out_was,
+            "initial_weights": self.initial_weights,
+        }
+
+    def grow(self, kept: dict[str, Any]) -> None:
+        """Go on with what a checkpoint has kept."""
+        self.started = str(kept["started"])
+        self._steps = [int(t) for t in kept["steps"]]
+        self._norms = [math.nan if norm is None else float(norm) for norm in kept["released_norm"]]
+        self._held_out = list(kept["held_out"])
+        self._held_out_was = str(kept["held_out_was"])
+        self.initial_weights = str(kept["initial_weights"])
+
+    def same_run(self, facts: dict[str, Any]) -> None:
+        """Refuse a checkpoint of another plan, other code or another number of threads."""
+        for name, what in (
+            ("plan_digest", "another plan: give the one in its plan.toml"),
+            ("code", "another version of momentree or torch: install the one that started it"),
+            ("run_id", "another run"),
+            ("first_weights", "other first weights"),
+        ):
+            if facts.get(name) != self.identity[name]:
+                raise InputError(f"the checkpoint is of {what}; the same noise is never used for two different values")
+        if facts.get("threads") != self.identity["threads"]:
+            raise InputError(
+                f"the run used {facts.get('threads')} threads and this process has {self.identity['threads']}: sums "
+                f"would round differently; call torch.set_num_threads({facts.get('threads')}) first"
+            )
+
+    def run_facts(self, run: Run, *, finished: bool) -> RunFacts:
+        return RunFacts(
+            steps_done=run.done,
+            finished=finished,
+            noise_source=self.noise_source,
+            initial_weights=self.initial_weights,
+            holdout=self._held_out_was,
+        )
+
+    def certificate(self, run: Run) -> dict[str, Any]:
+        return certificate(self.plan, self.run_facts(run, finished=run.done == run.steps))
+
+    def write(self, run: Run, *, finished: bool) -> None:
+        """`record.json`, and at the end `certificate.json`, each aside and then renamed."""
+        kept = self.growing()
+        facts = self.run_facts(run, finished=finished)
+        parameters = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
+        record = {
+            "plan": self.plan.request.facts(),
+            "run": run_facts_dict(facts),
+            "model": {
+                "kind": type(run.model).__name__,
+                "parameters": parameters,
+                "update": run.update_facts(),
+            },
+            "data": {"rows": int(self.plan.shape.examples)},
+            "steps": {"step": kept["steps"], "released_norm": kept["released_norm"]},
+            "epsilon": prefix_points(self.plan, run.done) if run.finished else [],
+            "held_out": kept["held_out"],
+            "result": {"steps_done": run.done, **(self.last_held_out or {})},
+            "environment": {
+                "momentree": momentree.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "system": platform.system(),
+                "device": str(run.device),
+                "threads": self.identity["threads"],
+                "run_id": self.identity["run_id"],
+                "code": self.identity["code"],
+                "first_weights": self.identity["first_weights"],
+            },
+            "started": self.started,
+            "finished": now() if run.finished else None,
+        }
+        write_record(run.folder.path, record)
+        if run.finished:
+            write_json(run.folder.path / "certificate.json", certificate(self.plan, facts))
+
+
+def now() -> str:
+    """The time, in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()

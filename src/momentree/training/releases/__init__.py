@@ -1,0 +1,1 @@
+"""One step of each algorithm: private sums in, released numbers out."""

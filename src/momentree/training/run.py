@@ -1,0 +1,228 @@
+"""Starting a run and taking it up again: the checks that come before a key is ever used."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from momentree.errors import InputError, whole
+from momentree.noise.keys import data_hmac, derive_subkey, new_key
+from momentree.order import SAMPLED
+from momentree.order.base import Indices
+from momentree.plan_file import read_plan_facts, write_plan
+from momentree.training.assemble import release_of
+from momentree.training.data import Rows
+from momentree.training.defaults import default_update
+from momentree.training.digests import code_version, weights_digest
+from momentree.training.folder import Folder
+from momentree.training.ledger import Ledger
+from momentree.training.loop import Progress, Run, StepFacts
+from momentree.update import Update
+
+__all__ = ["Progress", "Run", "StepFacts", "load", "start"]
+
+
+def start(
+    plan: Any,
+    model: nn.Module,
+    loss: Callable[..., Any] | None,
+    dataset: Any,
+    *,
+    out: str | os.PathLike[str],
+    key: bytes | None = None,
+    device: str | torch.device | None = None,
+    loss_of_batch: Callable[..., Any] | None = None,
+    update: Update | None = None,
+    workers: int = 0,
+    physical_batch_size: int | None = None,
+    keep_key: bool = False,
+    init_note: str | None = None,
+    units: Indices | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """A run of `plan` on the user's own model, trained in place, never wrapped. Everything is checked before it exists.
+
+    `loss(model_output, target)`, or `loss_of_batch(model, batch)` for everything else. `key`: 32 secret bytes, drawn
+    where none is given. `init_note`: where the first weights come from, if not from the seed; they are taken as public.
+    """
+    given = new_key() if key is None else key
+    rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
+    run_id = uuid.uuid4().hex
+    first = weights_digest(model)
+    data = data_hmac(given, rows.content())
+    folder = Folder.create(out)
+    try:
+        run = _assemble(
+            plan, model, loss, rows, folder,
+            key=given, data=data, run_id=run_id, first_weights=first, loss_of_batch=loss_of_batch, update=update,
+            physical_batch_size=physical_batch_size, keep_key=keep_key, units=units, progress=progress,
+            initial_weights=init_note or "as the model came, taken as public",
+        )  # fmt: skip
+        folder.write_secrets(
+            {"key": given.hex(), "data_hmac": data, "run_id": run_id, "first_weights": first,
+             "keep": "yes" if keep_key else "no"}
+        )  # fmt: skip
+        write_plan(plan, folder.path / "plan.toml")
+        run.checkpoint()
+    except BaseException:
+        folder.abandon()
+        raise
+    return run
+
+
+def load(
+    path: str | os.PathLike[str],
+    model: nn.Module,
+    loss: Callable[..., Any] | None,
+    dataset: Any,
+    *,
+    device: str | torch.device | None = None,
+    loss_of_batch: Callable[..., Any] | None = None,
+    update: Update | None = None,
+    workers: int = 0,
+    physical_batch_size: int | None = None,
+    units: Indices | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Go on where a run stopped: the same key, plan, data and code, or one line that says which of them differs."""
+    from momentree.plan import Plan
+
+    folder = Folder.open(path)
+    try:
+        kept = folder.read_secrets()
+        key = _key_of(kept)
+        plan = Plan(**read_plan_facts(Path(path) / "plan.toml"))
+        rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
+        data = data_hmac(key, rows.content())
+        if data != kept.get("data_hmac"):
+            raise InputError(
+                "the data differs from what the run was started on: the same noise is never used for two different "
+                "values; give the same rows in the same order, or start another run"
+            )
+        run = _assemble(
+            plan, model, loss, rows, folder,
+            key=key, data=data, run_id=str(kept.get("run_id")), first_weights=str(kept.get("first_weights")),
+            loss_of_batch=loss_of_batch, update=update, physical_batch_size=physical_batch_size,
+            keep_key=kept.get("keep") == "yes", units=units, progress=progress, initial_weights="",
+        )  # fmt: skip
+        run.restore()
+    except BaseException:
+        folder.close()
+        raise
+    return run
+
+
+def _key_of(kept: dict[str, Any]) -> bytes:
+    try:
+        return bytes.fromhex(kept["key"])
+    except (KeyError, ValueError):
+        raise InputError("the noise key was changed since it was written: restore the folder from a copy") from None
+
+
+def _rows(
+    plan: Any, model: nn.Module, loss: Any, dataset: Any, *, device: Any, loss_of_batch: Any, workers: int
+) -> Rows:
+    """The data on its way to the model's device, and the model on it."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"a {type(model).__name__} is no model: give a torch.nn.Module")
+    if (loss is None) == (loss_of_batch is None):
+        what = "neither" if loss is None else "both"
+        raise InputError(f"{what} of loss and loss_of_batch given: give exactly one")
+    if device is not None:
+        try:
+            model.to(torch.device(device))
+        except (RuntimeError, AssertionError):
+            raise InputError(f"device {device!r} cannot be used here: give cpu, or one that this machine has") from None
+    where = next((p.device for p in model.parameters()), torch.device("cpu"))
+    workers = whole("workers", workers, at_least=0)
+    rows = Rows(dataset, seed=plan.seed, workers=workers, device=where, paired=loss_of_batch is None)
+    declared = bool(getattr(plan.order, "declared", False))
+    if len(rows) != plan.shape.examples and not declared:
+        raise InputError(
+            f"the data set has {len(rows)} rows and the plan is for {plan.shape.examples}: make the plan for this data"
+        )
+    return rows
+
+
+def _assemble(
+    plan: Any,
+    model: nn.Module,
+    loss: Any,
+    rows: Rows,
+    folder: Folder,
+    *,
+    key: bytes,
+    data: str,
+    run_id: str,
+    first_weights: str,
+    loss_of_batch: Any,
+    update: Update | None,
+    physical_batch_size: int | None,
+    keep_key: bool,
+    units: Indices | None,
+    progress: Progress | None,
+    initial_weights: str,
+) -> Run:
+    digest, code = plan.digest(), code_version()
+
+    def subkey(purpose: str) -> bytes:
+        return derive_subkey(
+            key, run_id=run_id, plan_digest=digest, code_version=code, data_digest=data,
+            weights_digest=first_weights, purpose=purpose,
+        )  # fmt: skip
+
+    release, query = release_of(
+        plan,
+        model,
+        loss,
+        loss_of_batch=loss_of_batch,
+        subkey=subkey("noise"),
+        waiting=folder.waiting,
+        made_up=rows.made_up(),
+    )
+    size = physical_batch_size or plan.physical_batch_size or default_physical(plan)
+    identity = {
+        "plan_digest": digest,
+        "code": code,
+        "run_id": run_id,
+        "first_weights": first_weights,
+        "threads": torch.get_num_threads(),
+    }
+    return Run(
+        plan=plan,
+        model=model,
+        loss=loss,
+        loss_of_batch=loss_of_batch,
+        rows=rows,
+        release=release,
+        parameters=list(query.parameters),
+        update=update or default_update(plan, momentum_included=release.momentum_included),
+        folder=folder,
+        ledger=Ledger(plan, identity=identity, initial_weights=initial_weights, noise_source="chacha20"),
+        batch_of=_places(plan, subkey("order"), len(rows), units),
+        physical_batch_size=whole("physical_batch_size", size),
+        keep_key=keep_key,
+        progress=progress,
+    )
+
+
+def default_physical(plan: Any) -> int:
+    """The logical batch where it is of one size; a sampled one gets room for most of its variation."""
+    batch = int(plan.shape.batch_size)
+    return batch if not plan.order.secret else int(batch + 3 * batch**0.5) + 1
+
+
+def _places(plan: Any, order_key: bytes, rows: int, units: Indices | None) -> Callable[[int], Indices]:
+    """Who takes part in step t. A sampled order is told how many rows there really are, and who is who."""
+    order = plan.order
+    if isinstance(order, SAMPLED):
+        return lambda step: order.batch(step, order_key, rows=rows, units=units)
+    if units is not None:
+        raise InputError(f"units with order {order.name}: only the sampled orders draw a person's rows together")
+    return lambda step: order.batch(step, order_key)
