@@ -164,6 +164,7 @@ class Rows:
         if len(self.dataset) == 0:
             raise InputError("the data set is empty: give at least one row")
         self._tensors = self.dataset.tensors if type(self.dataset) is TensorDataset else None
+        self._whole = getattr(self.dataset, "batch", None)
         self.template = self._template()
         self._reader = _Reader(self.dataset, seed, self.template)
 
@@ -203,6 +204,10 @@ class Rows:
             yield self.on_device(ask, *self._read(ask))
 
     def _read(self, ask: Ask) -> tuple[Any, np.ndarray[Any, np.dtype[np.float32]]]:
+        if self._whole is not None:
+            # a data set that hands out whole batches says itself which of the rows count: (inputs, targets, usable)
+            inputs, targets, usable = self._whole(ask.rows)
+            return as_tensors((inputs, targets)), ask.mask * np.asarray(usable, np.float32)
         if self._tensors is None:
             return self._reader[ask]
         chosen = torch.from_numpy(ask.rows)
@@ -231,6 +236,9 @@ class Rows:
 
     def content(self) -> Iterator[bytes]:
         """Every row's bytes, in order, for a keyed digest of the data; unreadable rows have a mark of their own."""
+        if self._whole is not None and hasattr(self.dataset, "digest_chunks"):
+            yield from self.dataset.digest_chunks()
+            return
         if self._tensors is not None:
             for t in self._tensors:
                 yield f"{t.dtype}{tuple(t.shape)}".encode()
