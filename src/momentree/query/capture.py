@@ -1,0 +1,129 @@
+"""One forward pass, watched: which parameters are used how, on what inputs, and where their gradients will appear.
+
+Nothing is registered on the model and nothing is wrapped: for the time of one call a torch function mode sees every
+operation that is given a parameter. Operations it knows are recorded; a parameter that is given to any other one is
+refused here, and its gradients come from `torch.func`.
+
+The sum that is released is put together from exactly the pieces whose norm is bounded, so a use that went unseen could
+make a gradient wrong (the probe looks for that) but never make a contribution larger than its clip.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+from momentree.query.layers import RECORDERS
+from momentree.query.layers.base import Use
+from momentree.query.randomness import REPLACED, Draws
+
+
+def _opened(function: Any) -> types.FunctionType:
+    """A composite function of torch that does not hand itself to the mode, so that what it calls can be watched."""
+    names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    space = {**function.__globals__, **{name: lambda *_: False for name in names}}
+    twin = types.FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
+_ATTENTION = F.multi_head_attention_forward
+_OPENED_ATTENTION = _opened(_ATTENTION)
+
+
+class Capture(TorchFunctionMode):
+    """Watches a forward pass of `examples` rows. `parameters` are the tensors that stand for the trainable ones."""
+
+    def __init__(self, parameters: Sequence[Tensor], examples: int, draws: Draws | None) -> None:
+        super().__init__()
+        self.places = {id(parameter): i for i, parameter in enumerate(parameters)}
+        self.examples = examples
+        self.draws = draws
+        self.uses: list[Use] = []
+        self.refused: dict[int, str] = {}
+        self.second = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        replacement = REPLACED.get(func)
+        if replacement is not None and self.draws is not None:
+            return replacement(self.draws, *args, **kwargs)
+        if func is _ATTENTION:
+            return self._attention(args, kwargs)
+        out = func(*args, **kwargs)
+        given = self._given(args, kwargs)
+        if not given:
+            return out
+        if not any(isinstance(x, Tensor) and x.requires_grad for x in (out if isinstance(out, tuple) else (out,))):
+            return out
+        recorder = RECORDERS.get(func)
+        if recorder is not None:
+            recorder(self, out, *args, **kwargs)
+        elif not (isinstance(out, Tensor) and id(out) in self.places):
+            self.refuse(given, f"it is given to {getattr(func, '__name__', func)}")
+        return out
+
+    def _given(self, args: Any, kwargs: dict[str, Any]) -> list[int]:
+        """Which parameters are among the arguments, lists looked into."""
+        places = self.places
+        found = []
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(value, Tensor):
+                if id(value) in places:
+                    found.append(places[id(value)])
+            elif isinstance(value, list | tuple):
+                found += [places[id(x)] for x in value if id(x) in places]
+        return found
+
+    def _attention(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Multi-head attention, which works with the examples in the second dimension, opened up."""
+        before, self.second = self.second, True
+        try:
+            with self:
+                return _OPENED_ATTENTION(*args, **kwargs)
+        finally:
+            self.second = before
+
+    def index(self, parameter: Any) -> int | None:
+        """Which trainable parameter this is, if it is one."""
+        return self.places.get(id(parameter)) if parameter is not None else None
+
+    def refuse(self, places: Iterable[int | None], reason: str) -> None:
+        """Leaves parameters to `torch.func`."""
+        for place in places:
+            if place is not None:
+                self.refused.setdefault(place, reason)
+
+    def record(self, use: Any, out: Tensor, *facts: Any) -> None:
+        """Notes a use, and where in the graph its output's gradient will appear (in-place changes move the tensor)."""
+        self.uses.append(use(get_gradient_edge(out), *facts))
+
+    def batched(self, x: Tensor) -> bool:
+        """Whether `rows` can make sense of an activation."""
+        if x.dim() < 2:
+            return False
+        return (x[..., 0].numel() if self.second else x.shape[0]) % self.examples == 0
+
+    @property
+    def rows(self) -> Any:
+        """What turns an activation `(…, features)` into `(B, features)` or `(B, T, features)`."""
+        return _Rows(self.examples, self.second)
+
+
+class _Rows:
+    def __init__(self, examples: int, second: bool) -> None:
+        self.examples, self.second = examples, second
+
+    def __call__(self, x: Tensor) -> Tensor:
+        examples = self.examples
+        if self.second:
+            return x.reshape(-1, examples, x.shape[-1]).transpose(0, 1)
+        if x.shape[0] == examples:
+            return x if x.dim() == 2 else x.flatten(1, -2)
+        return x.reshape(examples, -1, x.shape[-1])

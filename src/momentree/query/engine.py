@@ -1,0 +1,241 @@
+"""Per-example gradients of a model, parameter by parameter: book-kept where a layer allows it, else by torch.func."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
+
+from momentree.errors import InputError
+from momentree.query.capture import Capture
+from momentree.query.functional import by_function
+from momentree.query.layers.base import Use, Vector
+from momentree.query.layers.gradient import Gradient
+from momentree.query.losses import Loss, leading, per_example
+from momentree.query.norms import Memo, factors, full_precision
+from momentree.query.randomness import Draws, row_keys
+
+LossOfBatch = Callable[[nn.Module, Any], Tensor]
+_HELD = 256 << 20
+"""How many bytes of per-example gradients by torch.func may be held at once; a batch is cut up to stay below."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """What a forward and a backward pass at one iterate left behind."""
+
+    uses: list[Use]
+    grads: Sequence[Tensor | None]
+    multiplied_out: dict[int, Tensor]
+    losses: Tensor | None
+
+
+class Engine:
+    """The model, its loss, and which of its parameters are book-kept. It holds no gradients between calls."""
+
+    def __init__(self, model: nn.Module, loss: Loss | None, loss_of_batch: LossOfBatch | None) -> None:
+        if (loss is None) == (loss_of_batch is None):
+            raise InputError("give exactly one of loss (of an output and a target) and loss_of_batch (of a model)")
+        self.model, self.loss, self.loss_of_batch = model, loss, loss_of_batch
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise InputError("the model has no trainable parameter: set requires_grad on what is to be trained")
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        self.losses: Loss | None = None
+        self.known_loss = False
+        if loss is not None:
+            self.losses, self.known_loss = per_example(loss)
+        self.others: dict[int, str] = {}
+        """Parameters that torch.func does, and why."""
+        if loss_of_batch is not None:
+            self.others = dict.fromkeys(range(len(named)), "loss_of_batch")
+        self.one_by_one = False
+
+    def parts(self, examples: int) -> list[slice]:
+        """Cuts a batch so that what torch.func multiplies out stays bounded."""
+        held = sum(self.parameters[i].numel() * self.parameters[i].element_size() for i in self.others)
+        step = max(1, min(examples, _HELD // held if held else examples))
+        return [slice(start, min(start + step, examples)) for start in range(0, examples, step)]
+
+    def run(self, inputs: Any, targets: Any, keys: Tensor, values: Sequence[Tensor] | None = None) -> Pass:
+        """One forward and one backward pass at the parameters, or at `values` in their place."""
+        examples, _ = leading(inputs)
+        while True:
+            known = set(self.others)
+            done = self._captured(inputs, targets, keys, values, examples)
+            if set(self.others) == known:
+                break
+        if self.others:
+            done.multiplied_out = by_function(self, inputs, targets, keys, values, sorted(self.others))
+        return done
+
+    def _captured(
+        self, inputs: Any, targets: Any, keys: Tensor, values: Sequence[Tensor] | None, examples: int
+    ) -> Pass:
+        if self.losses is None or len(self.others) == len(self.parameters):
+            return Pass([], [], {}, None)
+        point: Sequence[Tensor] = self.parameters
+        if values is not None:
+            point = [value.detach().requires_grad_() for value in values]
+        watch = Capture(point, examples, Draws(keys))
+        with torch.enable_grad():
+            with watch:
+                outputs = self.outputs(inputs, None if values is None else dict(zip(self.names, point, strict=True)))
+            losses = self.losses(outputs, targets)
+        self.leave(watch.refused, watch.uses)
+        uses = [use for use in watch.uses if not self.others.keys() & set(use.indices())]
+        grads: Sequence[Tensor | None] = []
+        if uses and losses.requires_grad:
+            grads = torch.autograd.grad(losses.sum(), [use.edge for use in uses], allow_unused=True)
+        for use in uses:
+            use.edge = None
+        return Pass(uses if grads else [], grads, {}, losses.detach())
+
+    def losses_at(self, inputs: Any, targets: Any, keys: Tensor) -> Tensor:
+        """The examples' losses, the model given all of them together."""
+        assert self.losses is not None
+        with Capture([], keys.shape[0], Draws(keys)):
+            outputs = self.outputs(inputs, None)
+        return self.losses(outputs, targets)
+
+    def leave(self, refused: dict[int, str], uses: Sequence[Use] = ()) -> None:
+        """Leaves parameters to torch.func, and with them those that share a use."""
+        for index, reason in refused.items():
+            self.others.setdefault(index, reason)
+        grown = True
+        while grown:
+            shared = {i for use in uses if self.others.keys() & set(use.indices()) for i in use.indices()}
+            grown = not shared <= self.others.keys()
+            for index in shared:
+                self.others.setdefault(index, "it shares a layer with a parameter that torch.func does")
+
+    def outputs(self, inputs: Any, values: dict[str, Tensor] | None) -> Any:
+        """The model's outputs: a tensor is its one argument, a list its arguments, a dict its keywords."""
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if isinstance(inputs, dict):
+            kwargs = inputs
+        else:
+            args = tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+        if values is None:
+            return self.model(*args, **kwargs)
+        return functional_call(self.model, values, args, kwargs)
+
+    def gradients(self, done: Pass) -> list[Gradient]:
+        """The per-example gradients of a pass, one entry a parameter."""
+        found = [Gradient() for _ in self.parameters]
+        for use, grad in zip(done.uses, done.grads, strict=True):
+            if grad is not None:
+                for index, piece in use.pieces(grad):
+                    found[index].pieces.append(piece)
+        for index, values in done.multiplied_out.items():
+            found[index].pieces.append(Vector(values))
+        return found
+
+    def differences(self, done: Pass, other: Pass) -> list[Gradient]:
+        """Per-example gradients of `done` minus those of `other`, formed without cancellation where book-kept."""
+        found = [Gradient() for _ in self.parameters]
+        alike = len(done.uses) == len(other.uses) and all(
+            type(one) is type(two) and list(one.indices()) == list(two.indices())
+            for one, two in zip(done.uses, other.uses, strict=True)
+        )
+        if not alike:
+            raise InputError(
+                "the model used its parameters differently at the two iterates of a difference: its forward pass "
+                "must take the same way for every value of the parameters"
+            )
+        for use, twin, grad, twin_grad in zip(done.uses, other.uses, done.grads, other.grads, strict=True):
+            if grad is None and twin_grad is None:
+                continue
+            grad = torch.zeros_like(twin_grad) if grad is None else grad  # type: ignore[arg-type]
+            twin_grad = torch.zeros_like(grad) if twin_grad is None else twin_grad
+            for index, piece in use.difference(twin, grad, twin_grad):
+                found[index].pieces.append(piece)
+        for index, values in done.multiplied_out.items():
+            found[index].pieces.append(Vector(values - other.multiplied_out[index]))
+        return found
+
+
+@dataclass(slots=True)
+class Clip:
+    """How contributions are bounded. `groups`: the parameters whose norms are taken together, each with its level."""
+
+    groups: list[list[int]]
+    levels: list[float]
+    automatic: bool = False
+
+
+@torch.no_grad()
+def scales(
+    gradients: list[Gradient], clip: Clip, weights: Tensor | None, examples: int, device: torch.device
+) -> tuple[list[Tensor], Tensor | None]:
+    """For every group the factor of each example; and which examples count, where they cannot all be assumed to.
+
+    On a CPU it is cheap to look whether all are finite; on other devices looking would wait for the device, so there
+    the mask is always returned.
+    """
+    memo: Memo = {}
+    with full_precision():
+        norms = [gradient.squares(memo, examples, device) for gradient in gradients]
+    totals = []
+    for group in clip.groups:
+        used = [norm for norm in (norms[i] for i in group) if norm is not None]
+        if not used:
+            used = [torch.zeros(examples, dtype=torch.float64, device=device)]
+        total = used[0]
+        for norm in used[1:]:
+            total = total + norm
+        totals.append(total)
+    everything = totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
+    good = torch.isfinite(everything)
+    found = []
+    for total, level in zip(totals, clip.levels, strict=True):
+        scale = factors(total, level, clip.automatic, weights)
+        found.append(scale if len(totals) == 1 else torch.where(good, scale, 0.0))
+    if device.type == "cpu" and bool(good.all()):
+        return found, None
+    return found, good
+
+
+@torch.no_grad()
+def add_scaled_(
+    sums: Sequence[Tensor], gradients: list[Gradient], clip: Clip, factor: list[Tensor], good: Tensor | None
+) -> None:
+    """`sums[k] += Σ_i factor_i g_{i,k}`, in the type of the sums."""
+    with full_precision():
+        for group, scale in zip(clip.groups, factor, strict=True):
+            for index in group:
+                if gradients[index].pieces:
+                    gradients[index].add_(sums[index], scale.to(sums[index].dtype), good)
+
+
+def keys_of(seed: int, rows: Tensor | None, examples: int, device: torch.device) -> Tensor:
+    """The keys of the rows' own randomness; without `rows`, their places in the batch stand for them."""
+    return row_keys(seed, torch.arange(examples, device=device) if rows is None else rows.to(device))
+
+
+def blanked(batch: Any, weights: Tensor | None) -> Any:
+    """The batch with zeros in the rows that only fill it up: whatever they hold, they can do no harm."""
+    if weights is None or (weights.device.type == "cpu" and bool((weights > 0).all())):
+        return batch
+    real = weights > 0
+
+    def clean(x: Any) -> Any:
+        if not isinstance(x, Tensor) or x.dim() == 0:
+            return x
+        return torch.where(real.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+    return tree_map(clean, batch)
+
+
+def taken(batch: Any, part: slice, examples: int) -> Any:
+    """Some rows of every tensor of a batch; the batch itself where that is all of them."""
+    if part.start == 0 and part.stop >= examples:
+        return batch
+    return tree_map(lambda x: x[part] if isinstance(x, Tensor) and x.dim() else x, batch)

@@ -1,0 +1,190 @@
+"""Convolutions: per-example weight gradients from a strided view of the input and `bmm`, never through `F.unfold`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from momentree.query.layers.base import NOT_BATCH, Piece, Vector, zeroed
+from momentree.query.layers.linear import Outer, gram_squares, same
+from momentree.query.norms import Memo, chunk, wide
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where a kernel of some size looks: `x` is padded already."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def patches(self, x: Tensor, out: Sequence[int]) -> Tensor:
+        """What each kernel entry sees: a view `(B, channels, *kernel, *out)` of `x`, no copy."""
+        first, channel, *places = x.stride()
+        taps = [s * d for s, d in zip(places, self.dilation, strict=True)]
+        steps = [s * d for s, d in zip(places, self.stride, strict=True)]
+        shape = (x.shape[0], x.shape[1], *self.kernel, *out)
+        return x.as_strided(shape, (first, channel, *taps, *steps), x.storage_offset())
+
+
+@dataclass(slots=True)
+class Patches:
+    """The weight's gradient of a convolution: padded input `(B, C, *space)`, output gradients `(B, O, *out)`."""
+
+    x: Tensor
+    b: Tensor
+    shape: torch.Size
+    geometry: Geometry
+
+    @property
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    @property
+    def places(self) -> int:
+        return self.b.shape[2:].numel()
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """`(examples · groups, channels of a group · kernel, places)`, copied."""
+        patches = self.geometry.patches(wide(self.x[start:stop]), self.b.shape[2:])
+        width = self.x.shape[1] // self.geometry.groups * self.shape[2:].numel()
+        return patches.reshape((stop - start) * self.geometry.groups, width, self.places)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """`(examples · groups, outputs of a group, places)`."""
+        b = wide(self.b[start:stop])
+        return b.reshape((stop - start) * self.geometry.groups, -1, self.places)
+
+    def squares(self, memo: Memo) -> Tensor | None:
+        groups = self.geometry.groups
+        width = self.x.shape[1] // groups * self.shape[2:].numel()
+        outputs = self.b.shape[1] // groups
+        if 3 * self.places * (width + outputs) >= width * outputs:
+            return None
+        examples = self.x.shape[0]
+        step = chunk(examples, 8 * groups * self.places * (width + outputs + self.places), self.x.device)
+        norms = []
+        for start in range(0, examples, step):
+            stop = min(start + step, examples)
+            a = self.columns(start, stop).transpose(1, 2)
+            b = self.rows(start, stop).transpose(1, 2)
+            norms.append(gram_squares([Outer(a, b)]).view(stop - start, groups).sum(1))
+        return norms[0] if len(norms) == 1 else torch.cat(norms)
+
+    def example(self, start: int, stop: int) -> Tensor:
+        taken = chunk(stop - start, self.shape[2:].numel() * self.x[0].numel() * 4, self.x.device)
+        parts = []
+        for at in range(start, stop, taken):
+            end = min(at + taken, stop)
+            product = torch.bmm(self.rows(at, end), self.columns(at, end).transpose(1, 2))
+            parts.append(product.view(end - at, -1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def add_(self, total: Tensor, scale: Tensor) -> None:
+        b = self.b.to(total.dtype) * scale.to(total.dtype).view(-1, *[1] * (self.b.dim() - 1))
+        dimensions = len(self.geometry.kernel)
+        gradient = torch.ops.aten.convolution_backward(
+            b,
+            self.x.to(total.dtype),
+            total,
+            None,
+            self.geometry.stride,
+            [0] * dimensions,
+            self.geometry.dilation,
+            False,
+            [0] * dimensions,
+            self.geometry.groups,
+            [False, True, False],
+        )[1]
+        total += gradient
+
+    def cleaned(self, good: Tensor) -> Patches:
+        return replace(self, x=zeroed(self.x, good), b=zeroed(self.b, good))
+
+    def small(self) -> bool:
+        return self.x.shape[0] * self.numel <= (self.x.numel() + self.b.numel()) // 2
+
+
+@dataclass(slots=True)
+class ConvolutionUse:
+    edge: Any
+    x: Tensor
+    padding: tuple[int, ...]
+    shape: torch.Size
+    geometry: Geometry
+    weight: int | None
+    bias: int | None
+
+    def indices(self) -> list[int]:
+        return [i for i in (self.weight, self.bias) if i is not None]
+
+    def padded(self, x: Tensor) -> Tensor:
+        return F.pad(x, self.padding) if any(self.padding) else x
+
+    def pieces(self, grad: Tensor) -> list[tuple[int, Piece]]:
+        found: list[tuple[int, Piece]] = []
+        if self.weight is not None:
+            found.append((self.weight, Patches(self.padded(self.x), grad, self.shape, self.geometry)))
+        if self.bias is not None:
+            found.append((self.bias, Vector(wide(grad).flatten(2).sum(2))))
+        return found
+
+    def difference(self, other: ConvolutionUse, grad: Tensor, other_grad: Tensor) -> list[tuple[int, Piece]]:
+        """As for linear maps: δb with the first input, and the other output gradient with δx."""
+        grad, other_grad = wide(grad), wide(other_grad)
+        change = grad - other_grad
+        found: list[tuple[int, Piece]] = []
+        if self.weight is not None:
+            found.append((self.weight, Patches(self.padded(self.x), change, self.shape, self.geometry)))
+            if not same(self.x, other.x):
+                moved = self.padded(wide(self.x) - wide(other.x))
+                found.append((self.weight, Patches(moved, other_grad, self.shape, self.geometry)))
+        if self.bias is not None:
+            found.append((self.bias, Vector(change.flatten(2).sum(2))))
+        return found
+
+
+def convolution(
+    capture: Any,
+    out: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> None:
+    """Records `torch.nn.functional.conv1d`, `conv2d`, `conv3d`."""
+    places = capture.index(weight), capture.index(bias)
+    dimensions = weight.dim() - 2
+    if input.dim() != weight.dim() or input.shape[0] != capture.examples:
+        capture.refuse(places, NOT_BATCH)
+        return
+    kernel = tuple(weight.shape[2:])
+    stride, dilation = _each(stride, dimensions), _each(dilation, dimensions)
+    pads: list[int] = []
+    for size, apart, pad in zip(kernel, dilation, _paddings(padding, dimensions), strict=True):
+        both = apart * (size - 1)
+        before, after = (both // 2, both - both // 2) if pad is None else (pad, pad)
+        pads = [before, after, *pads]
+    geometry = Geometry(kernel, stride, dilation, groups)
+    capture.record(ConvolutionUse, out, input, tuple(pads), weight.shape, geometry, *places)
+
+
+def _each(value: Any, dimensions: int) -> tuple[int, ...]:
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * dimensions if len(values) == 1 else values
+
+
+def _paddings(padding: Any, dimensions: int) -> tuple[int | None, ...]:
+    """One number for each dimension; None where the padding keeps the size."""
+    if isinstance(padding, str):
+        return (0 if padding == "valid" else None,) * dimensions
+    return _each(padding, dimensions)

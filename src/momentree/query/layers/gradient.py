@@ -1,0 +1,58 @@
+"""All pieces of one parameter: the norm of their *sum* over uses, and their weighted sum over examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from momentree.query.layers.base import Piece, Vector, materialised_squares
+from momentree.query.layers.embedding import Lookup, merged, tied_squares
+from momentree.query.layers.linear import Outer, outer_squares
+from momentree.query.norms import Memo
+
+
+@dataclass(slots=True)
+class Gradient:
+    """The per-example gradients of one parameter, as the sum of the pieces that its uses gave."""
+
+    pieces: list[Piece] = field(default_factory=list)
+
+    def squares(self, memo: Memo, examples: int, device: torch.device) -> Tensor | None:
+        """‖g_i‖² in float64, or None where the parameter was not used at all.
+
+        Gradients that are small once multiplied out replace their pieces, so that adding them up is nearly free.
+        """
+        if not self.pieces:
+            return None
+        if len(self.pieces) == 1:
+            closed = self.pieces[0].squares(memo)
+            if closed is not None:
+                return closed
+        elif (joint := _closed(self.pieces)) is not None:
+            return joint
+        norm, kept = materialised_squares(self.pieces, examples, device, all(p.small() for p in self.pieces))
+        if kept is not None:
+            self.pieces = [kept]
+        return norm
+
+    def add_(self, total: Tensor, scale: Tensor, good: Tensor | None) -> None:
+        """`total += Σ_i scale_i g_i`; with `good`, the other examples add exact zeros whatever they hold."""
+        for piece in self.pieces:
+            (piece if good is None else piece.cleaned(good)).add_(total, scale)
+
+
+def _closed(pieces: list[Piece]) -> Tensor | None:
+    vectors = [p for p in pieces if isinstance(p, Vector)]
+    outers = [p for p in pieces if isinstance(p, Outer)]
+    lookups = [p for p in pieces if isinstance(p, Lookup)]
+    if len(outers) == len(pieces):
+        return outer_squares(outers) if len({p.transposed for p in outers}) == 1 else None
+    if len(lookups) == len(pieces):
+        return merged(lookups).squares({})
+    if lookups and len(lookups) + len(outers) == len(pieces):
+        return tied_squares(lookups, outers)
+    if len(vectors) == len(pieces):
+        return Vector(torch.stack([v.values for v in vectors]).sum(0)).squares({})
+    return None

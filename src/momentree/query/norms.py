@@ -1,0 +1,108 @@
+"""Norms of per-example gradients, and the factor that bounds each of them: where rounding must err on the private side.
+
+Why a contribution never exceeds the clip, for float32 numbers (half types are widened first):
+
+- A sum of m squares, taken in any order, is off by at most a factor 1 ± m·2⁻²⁴. Chains here have at most `BLOCK` terms;
+  blocks are then added in float64. So each norm is right to BLOCK·2⁻²⁵ = 1.2e-4 at the very worst, and the product of
+  two (an outer product's norm) to 2.5e-4. Sequential float32 sums are off by 20% at 5·10⁷ equal entries; these are not.
+- Squares that underflow are paid for by adding the smallest normal number once a term, so a norm is never too small
+  because its entries are tiny. Squares that overflow give infinity, and such an example counts as zero.
+- Where an example's gradient is a sum over places (tokens, pixels), it is either materialised, each entry a float32
+  sum over places with terms of its own size, or found from Gram matrices in float64.
+- tf32 and other reduced products are off while any of this is computed.
+
+Clipping is to `clip / (1 + margin)` with a margin of 1e-3 for everything that is not float64: four times the worst case
+above. The published clip is thereby a bound in real arithmetic on what an example adds, given the layer inputs and
+output gradients as they stand in memory. The one thing outside the bound is a gradient whose places cancel each other
+by more than a factor of about a thousand: it is float noise in plain training too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+BLOCK = 4096
+AUTOMATIC = 0.01
+"""γ of automatic clipping: an example is scaled by clip / (norm + γ) (Bu, Wang, Zha, Karypis 2023)."""
+
+Memo = dict[int, Tensor]
+"""Sums of squares by the id of the tensor, for tensors that several layers share; as short-lived as the tensors."""
+
+
+def margin(dtype: torch.dtype) -> float:
+    """How far below the clip contributions are kept, so that rounding cannot lift one above it."""
+    return 1e-9 if dtype == torch.float64 else 1e-3
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in a type whose products may be added up: half types as float32, the others as they are."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def squares(x: Tensor, memo: Memo | None = None) -> Tensor:
+    """‖x_i‖² for every example i (the first dimension) in float64, never too small by more than the docstring says."""
+    if memo is not None and id(x) in memo:
+        return memo[id(x)]
+    rows = x.shape[0]
+    flat = x.reshape(rows, -1)
+    size = flat.shape[1]
+    kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+    if size <= BLOCK:
+        total: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=kind).double().square_()
+    else:
+        whole = size - size % BLOCK
+        parts = flat[:, :whole].view(rows, -1, BLOCK)
+        total = torch.linalg.vector_norm(parts, dim=2, dtype=kind).double().square_().sum(1)
+        if whole < size:
+            total += torch.linalg.vector_norm(flat[:, whole:], dim=1, dtype=kind).double().square_()
+    total += size * torch.finfo(kind).tiny
+    if memo is not None:
+        memo[id(x)] = total
+    return total
+
+
+def dots(x: Tensor, y: Tensor) -> Tensor:
+    """⟨x_i, y_i⟩ for every example in float64, products and sum both."""
+    product = torch.mul(x.reshape(x.shape[0], -1).double(), y.reshape(y.shape[0], -1).double())
+    return product.sum(1)
+
+
+def factors(norm_squares: Tensor, level: float, automatic: bool, weights: Tensor | None) -> Tensor:
+    """What each example's gradient is multiplied by; exactly zero where the norm is not finite or the weight is 0.
+
+    `min(1, level / norm)` must not be used: it is 1 where the norm is NaN.
+    """
+    norm = norm_squares.sqrt()
+    scale = level / (norm + AUTOMATIC) if automatic else level / norm.clamp(min=level)
+    counts = torch.isfinite(norm)
+    if weights is not None:
+        counts = counts & (weights > 0)
+    bounded: Tensor = torch.where(counts, scale, 0.0)
+    return bounded
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Float32 products are float32 products inside: no tf32, no bf16 passes."""
+    before = torch.get_float32_matmul_precision()
+    cudnn = torch.backends.cudnn.allow_tf32
+    if before == "highest" and not cudnn:
+        yield
+        return
+    try:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def chunk(examples: int, bytes_per_example: int, device: torch.device) -> int:
+    """How many examples to work on at once: what stays in a CPU's cache, or what is little on a GPU."""
+    room = 2 << 20 if device.type == "cpu" else 256 << 20
+    return max(1, min(examples, room // max(1, bytes_per_example)))
