@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,10 +31,14 @@ from momentree.privacy.events import Release
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
 from momentree.query.base import Adjacency
 from momentree.request import Request
-from momentree.strategy.base import Strategy
+from momentree.strategy.base import Array, Strategy
 from momentree.strategy.build import make
 from momentree.strategy.choose import DEFAULT_BUDGET, Candidate, compare, explain
 from momentree.strategy.setting import Setting
+from momentree.update.schedule import Schedule
+
+if TYPE_CHECKING:
+    from momentree.training.loop import Run
 
 
 class Plan:
@@ -161,7 +165,14 @@ class Plan:
             band=request.band,
             buffers=request.buffers,
             restart_every=request.restart_every,
+            decay=None if self.preset.decayed else 1.0,
+            schedule=None if request.schedule == "constant" else self.schedule(),
         )
+
+    def schedule(self) -> Array:
+        """The factor on the step size at every step: public, so a strategy may be made for it."""
+        kind = Schedule(self.request.schedule, steps=self.steps + 1)  # type: ignore[arg-type]
+        return np.array([kind(step) for step in range(1, self.steps + 1)])
 
     def _make_strategy(self, preset: Algorithm) -> tuple[Strategy, str]:
         name = self.request.strategy or preset.strategy
@@ -241,6 +252,12 @@ class Plan:
                 "somebody's row would pass; choose delta well below 1/examples",
             )
         return ()
+
+    def start(self, model: torch.nn.Module, loss: Any, dataset: Any, *, out: Any, **options: Any) -> Run:
+        """Begin the run in the folder `out`: see `momentree.training.run.start` for the options."""
+        from momentree.training.run import start
+
+        return start(self, model, loss, dataset, out=out, **options)
 
     def noise_stream(self, *, dimension: int, key: bytes) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
         """Step by step the noise that reaches m̂_t, in units of `clip / batch_size`; a pure function of key and plan."""

@@ -21,9 +21,16 @@ EVERY_ORDER = (
 )
 
 
+UPDATES = ("normalised", "momentum", "nesterov", "adam", "sgd")
+SCHEDULES = ("constant", "linear", "cosine")
+
+
 @dataclass(frozen=True)
 class Algorithm:
-    """`gradients_per_step`: per example. `orders[0]` and `strategy` are the defaults; empty `strategies`: any."""
+    """`gradients_per_step`: per example. `orders[0]` and `strategy` are the defaults; empty `strategies`: any.
+
+    `decayed`: a tree's nodes are decayed by β (dp-nsgd) or plain sums (dp-ftrl). `full_batch`: B = N.
+    """
 
     name: str
     summary: str
@@ -34,9 +41,8 @@ class Algorithm:
     strategy: str = "auto"
     strategies: tuple[str, ...] = ()
     momentum: float = 0.9
-    fixed_momentum: bool = False
     decayed: bool = True
-    """Whether a tree's nodes are decayed by β (dp-nsgd) or plain sums (dp-ftrl)."""
+    full_batch: bool = False
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -45,6 +51,40 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm(
             "dp-nsgd",
             "momentum with correlated noise and normalised steps (the paper's Algorithm 1)",
+        ),
+        Algorithm(
+            "dp-ftrl",
+            "correlated noise made for prefix sums, momentum on what is released",
+            update="momentum",
+            decayed=False,
+        ),
+        Algorithm(
+            "dp-sgd",
+            "independent noise at every step",
+            update="momentum",
+            orders=("poisson", *(name for name in EVERY_ORDER if name != "poisson")),
+            strategy="identity",
+            strategies=("identity",),
+            momentum=0.0,
+        ),
+        Algorithm(
+            "dp-gd",
+            "the whole data set at every step, independent noise (Wang, Chen & Xu 2018)",
+            update="sgd",
+            orders=("fixed",),
+            strategy="identity",
+            strategies=("identity",),
+            momentum=0.0,
+            full_batch=True,
+        ),
+        Algorithm(
+            "rrsgd",
+            "independent noise, and an iterate drawn uniformly is handed over (Zhang et al. 2017)",
+            update="random-round",
+            orders=("poisson", *(name for name in EVERY_ORDER if name != "poisson")),
+            strategy="identity",
+            strategies=("identity",),
+            momentum=0.0,
         ),
     )
 }

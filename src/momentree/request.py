@@ -9,7 +9,7 @@ from typing import Any
 
 from momentree.errors import InputError, nearest, number, one_of, whole
 from momentree.order import ORDERS
-from momentree.presets import ALGORITHMS
+from momentree.presets import ALGORITHMS, SCHEDULES, UPDATES
 from momentree.query.base import ADJACENCIES, Adjacency
 from momentree.strategy.build import STRATEGIES
 from momentree.strategy.setting import MEASURES, Measure
@@ -35,6 +35,8 @@ class Request:
     delta: float | None = None
     noise_multiplier: float | None = None
     learning_rate: float | None = None
+    update: str | None = None
+    schedule: str = "constant"
     seed: int = 0
     band: int | None = None
     buffers: int | None = None
@@ -66,17 +68,23 @@ class Request:
         """The same request with every value validated and of its own type; defaults that need no other value set."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         n = whole("examples", self.examples, do="it is the public number of rows")
-        batch = min(n, 256) if self.batch_size is None else whole("batch_size", self.batch_size)
+        full = ALGORITHMS[one_of("algorithm", self.algorithm, ALGORITHMS)].full_batch
+        usual = n if full else min(n, 256)
+        batch = usual if self.batch_size is None else whole("batch_size", self.batch_size)
+        if full and batch != n:
+            raise InputError(f"batch_size {batch} with {self.algorithm}: it takes all {n} examples; leave it out")
         if batch > n:
             raise InputError(f"batch_size {batch} is above examples {n}: give a batch of at most {n}")
         given |= {
             "examples": n,
             "batch_size": batch,
             "epochs": whole("epochs", self.epochs),
-            "algorithm": one_of("algorithm", self.algorithm, ALGORITHMS),
+            "algorithm": self.algorithm,
             "order": None if self.order is None else one_of("order", self.order, ORDERS),
             "strategy": None if self.strategy is None else one_of("strategy", self.strategy, ("auto", *STRATEGIES)),
             "adjacency": one_of("adjacency", self.adjacency, ADJACENCIES),
+            "update": None if self.update is None else one_of("update", self.update, UPDATES),
+            "schedule": one_of("schedule", self.schedule, SCHEDULES),
             "measure": one_of("measure", self.measure, MEASURES),
             "clip": number("clip", self.clip, above=0, do="1.0 is common"),
             "seed": whole("seed", self.seed, at_least=0),

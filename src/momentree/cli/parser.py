@@ -56,6 +56,8 @@ PLAN_FLAGS: tuple[tuple[str, str], ...] = (
     ("noise-multiplier", "σ, in place of --epsilon"),
     ("adjacency", "zero-out (default), replace-one or add-remove"),
     ("learning-rate", "η"),
+    ("update", "what is done with the stream: normalised, momentum, nesterov, adam, sgd; default: the algorithm's"),
+    ("schedule", "of the step size: constant (default), linear or cosine, down to zero"),
     ("seed", "initialisation and the fixed permutation; nothing that privacy rests on"),
     ("band", "bsr, bisr: number of coefficients"),
     ("buffers", "blt: number of buffers"),
@@ -75,7 +77,7 @@ _WHOLE = {
     "examples", "dimension", "batch-size", "epochs", "seed", "band", "buffers", "restart-every", "parts",
     "physical-batch-size", "rows-per-person",
 }  # fmt: skip
-_NAMES = {"algorithm", "order", "strategy", "adjacency", "measure", "budget-memory"}
+_NAMES = {"algorithm", "update", "schedule", "order", "strategy", "adjacency", "measure", "budget-memory"}
 
 
 def plan_facts(parsed: argparse.Namespace) -> dict[str, Any]:
