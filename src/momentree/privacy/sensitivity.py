@@ -15,14 +15,13 @@ import numpy as np
 
 from momentree.errors import NoProofError, whole
 from momentree.order.base import Participation
-from momentree.privacy import fixed, gram
+from momentree.privacy import fixed
 from momentree.privacy.fixed import ROUNDING, Flags
+from momentree.privacy.reshuffled import materialised, one_per_epoch
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.restarted import Restarted
 from momentree.strategy.toeplitz import Toeplitz
 from momentree.strategy.tree import Tree
-
-LARGEST_MATRIX = 4_000
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,17 @@ def sensitivity(
     n = whole("steps_per_epoch", steps_per_epoch)
     if participation == "fixed":
         squares, exact = place_squares(strategy, n, fixed.weights_of(scales, strategy.steps, n))
-        worst = int(np.argmax(squares))
-        return Sensitivity(rounded(squares[worst]), bool(exact[worst]), "one place, every place in turn")
+        place = int(np.argmax(squares))
+        return Sensitivity(rounded(squares[place]), bool(exact[place]), "one place, every place in turn")
     if participation == "one-per-epoch":
         if scales and any(s != 1.0 for s in scales):
             raise NoProofError(
                 "difference queries under the reshuffled order: no proof covers them, a place has to stay the same "
                 "for a difference to be one; take the fixed order"
             )
-        return reshuffled(strategy, n, search)
+        worst = one_per_epoch(strategy, n, search)
+        reached = None if worst.reached is None else math.sqrt(worst.reached)
+        return Sensitivity(rounded(worst.square), worst.attained, worst.method, reached)
     raise NoProofError(
         f"participation {participation} has no worst-case sensitivity: its account is a loss distribution"
     )
@@ -82,16 +83,6 @@ def _block_places(strategy: Strategy, steps: int, n: int, weights: Array | None)
     return fixed.matrix_squares(materialised(strategy, steps), n, weights)
 
 
-def materialised(strategy: Strategy, steps: int) -> Array:
-    """C, cut to its first columns; what is left of a row then is a bound for a row that is not complete."""
-    if strategy.steps > LARGEST_MATRIX:
-        raise NoProofError(
-            f"strategy {strategy.name} over {strategy.steps} steps has no closed account here: at most "
-            f"{LARGEST_MATRIX} steps, or choose blt, bsr or tree"
-        )
-    return strategy.matrix()[:, :steps]
-
-
 def _restarted_places(strategy: Restarted, n: int, weights: Array | None) -> tuple[Array, Flags]:
     """Blocks share no row, so their squares add up place by place. Blocks that look alike are computed once."""
     length = strategy.inner.steps
@@ -108,13 +99,3 @@ def _restarted_places(strategy: Restarted, n: int, weights: Array | None) -> tup
         total += np.roll(squares, start % n)  # a block's own place 0 is the run's place start mod n
         exact &= np.roll(flags, start % n)
     return total, exact
-
-
-def reshuffled(strategy: Strategy, n: int, search: bool) -> Sensitivity:
-    """One step in every epoch, any place."""
-    matrix = materialised(strategy, strategy.steps)
-    product = matrix.T @ matrix
-    value, attained, pattern = gram.one_per_epoch(product, n)
-    exact = attained and bool(np.all(product[np.ix_(pattern, pattern)] >= 0))
-    best = float(np.abs(product[np.ix_(pattern, pattern)]).sum())
-    return Sensitivity(rounded(value), exact, "Gram matrix", math.sqrt(best) if search else None)
