@@ -159,6 +159,7 @@ def test_figures_of_algorithm_1() -> None:
     assert not held(large)["delta as needed"]
     assert large.epsilon_of_sigma == pytest.approx(41.76, abs=5e-3)  # the printed σ gives less than was asked
     assert held(paper_constants_algorithm_1(1024, 1, 1.0, 1e-5, 1.0))["node sensitivity"]
+    assert not held(paper_constants_algorithm_1(100, 10**6, 0.1, 1e-3, 1.0))["an epoch"]
 
 
 def test_figures_of_algorithm_2() -> None:
@@ -180,7 +181,11 @@ def test_figures_of_algorithm_2() -> None:
     assert held(plan)["early node count"]
     assert not held(paper_constants_algorithm_2(*FACTS))["difference levels"]
     assert not held(paper_constants_algorithm_2(4, 1, 1.0, 1e-5, 1.0))["early node count"]
-    assert not held(paper_constants_algorithm_2(100, 10**4, 1.0, 0.5, 1.0))["K"]
+    short = held(paper_constants_algorithm_2(100, 10**5, 1.0, 0.5, 1.0))
+    assert not any(short[name] for name in ("K", "leak", "an epoch"))
+    assert all(held(plan)[name] for name in ("K", "leak", "an epoch", "momentum", "momentum at most 1"))
+    for epsilon, enough in ((26.0, True), (28.0, False)):  # 2.34 log(1/δ) = 26.96
+        assert held(paper_constants_algorithm_2(10**4, 100, epsilon, 1e-5, 1.0))["delta as needed"] == enough
 
 
 @pytest.mark.parametrize("of", [paper_constants_algorithm_1, paper_constants_algorithm_2])

@@ -122,7 +122,7 @@ def reshuffled_counts_square(steps_per_epoch: int, epochs: int, *, nodes: Nodes 
         open_picks = []
         for q, k in sorted(picks.items()):
             inside = start <= q * n and (q + 1) * n <= stop
-            if k > 1 or (inside and k != 1):
+            if k > 1 or (inside and k != 1):  # more than one pick would be refused later; now keeps the states few
                 return
             if not inside:
                 open_picks.append((q, k))
