@@ -164,7 +164,9 @@ class Rows:
         if len(self.dataset) == 0:
             raise InputError("the data set is empty: give at least one row")
         self._tensors = self.dataset.tensors if type(self.dataset) is TensorDataset else None
-        self._whole = getattr(self.dataset, "batch", None)
+        self._whole = self.dataset.batch if hasattr(self.dataset, "digest_chunks") else None
+        if self._whole is not None:
+            self.workers = 0
         self.template = self._template()
         self._reader = _Reader(self.dataset, seed, self.template)
 
@@ -236,7 +238,7 @@ class Rows:
 
     def content(self) -> Iterator[bytes]:
         """Every row's bytes, in order, for a keyed digest of the data; unreadable rows have a mark of their own."""
-        if self._whole is not None and hasattr(self.dataset, "digest_chunks"):
+        if self._whole is not None:
             yield from self.dataset.digest_chunks()
             return
         if self._tensors is not None:

@@ -6,6 +6,7 @@ import datetime
 import math
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 import momentree
 from momentree.certificate import RunFacts, certificate, run_facts_dict
 from momentree.errors import InputError
+from momentree.figures import noise_profile
 from momentree.files import write_json
 from momentree.report.record import write_record
 from momentree.training.heldout import HeldOut
@@ -22,6 +24,18 @@ from momentree.training.stopping import prefix_points
 if TYPE_CHECKING:
     from momentree.training.loop import Run
 
+
+@dataclass(frozen=True)
+class Notes:
+    """Public facts that only the caller knows: what the model is called, where the rows come from, what is declared."""
+
+    model: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    public_facts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+    unit_column: str | None = None
+
+
 POINTS = 1000
 """A record shows at most about so many steps: a run of a million steps has a record of the same size."""
 
@@ -29,11 +43,20 @@ POINTS = 1000
 class Ledger:
     """The facts of one run. `identity` is what a checkpoint has to agree with before it is used."""
 
-    def __init__(self, plan: Any, *, identity: dict[str, Any], initial_weights: str, noise_source: str) -> None:
+    def __init__(
+        self,
+        plan: Any,
+        *,
+        identity: dict[str, Any],
+        initial_weights: str,
+        noise_source: str,
+        notes: Notes | None = None,
+    ) -> None:
         self.plan = plan
         self.identity = identity
         self.initial_weights = initial_weights
         self.noise_source = noise_source
+        self.notes = notes or Notes()
         self.started = now()
         self.held_out_rows: HeldOut | None = None
         self._held_out_was = "none"
@@ -74,6 +97,7 @@ class Ledger:
             "held_out": self._held_out,
             "held_out_was": self._held_out_was,
             "initial_weights": self.initial_weights,
+            "notes": asdict(self.notes),
         }
 
     def grow(self, kept: dict[str, Any]) -> None:
@@ -84,6 +108,8 @@ class Ledger:
         self._held_out = list(kept["held_out"])
         self._held_out_was = str(kept["held_out_was"])
         self.initial_weights = str(kept["initial_weights"])
+        notes = dict(kept["notes"])
+        self.notes = Notes(**notes | {name: tuple(notes[name]) for name in ("public_facts", "caveats")})
 
     def same_run(self, facts: dict[str, Any]) -> None:
         """Refuse a checkpoint of another plan, other code or another number of threads."""
@@ -108,6 +134,9 @@ class Ledger:
             noise_source=self.noise_source,
             initial_weights=self.initial_weights,
             holdout=self._held_out_was,
+            unit_column=self.notes.unit_column,
+            public_facts=self.notes.public_facts,
+            caveats=self.notes.caveats,
         )
 
     def certificate(self, run: Run) -> dict[str, Any]:
@@ -125,9 +154,14 @@ class Ledger:
                 "kind": type(run.model).__name__,
                 "parameters": parameters,
                 "update": run.update_facts(),
+                **self.notes.model,
             },
-            "data": {"rows": int(self.plan.shape.examples)},
-            "steps": {"step": kept["steps"], "released_norm": kept["released_norm"]},
+            "data": {"rows": int(self.plan.shape.examples), **self.notes.data},
+            "steps": {
+                "step": kept["steps"],
+                "released_norm": kept["released_norm"],
+                "noise_norm": expected_noise(self.plan, kept["steps"], parameters),
+            },
             "epsilon": prefix_points(self.plan, run.done) if run.finished else [],
             "held_out": kept["held_out"],
             "result": {"steps_done": run.done, **(self.last_held_out or {})},
@@ -145,9 +179,20 @@ class Ledger:
             "started": self.started,
             "finished": now() if run.finished else None,
         }
-        write_record(run.folder.path, record)
         if run.finished:
-            write_json(run.folder.path / "certificate.json", certificate(self.plan, facts))
+            promise = certificate(self.plan, facts)
+            record |= {"figures": self.plan.to_dict(), "certificate": promise}
+            write_json(run.folder.path / "certificate.json", promise)
+        write_record(run.folder.path, record)
+
+
+def expected_noise(plan: Any, steps: Sequence[int], parameters: int) -> list[float]:
+    """The norm expected of the noise that was added at these steps; empty where no formula is at hand."""
+    profile = noise_profile(plan.strategy)
+    if profile is None or plan.preset.query != "gradient":
+        return []
+    scale = float(plan.noise_multiplier * plan.clip / plan.shape.batch_size * math.sqrt(parameters))
+    return [scale * float(profile[step - 1]) for step in steps]
 
 
 def now() -> str:

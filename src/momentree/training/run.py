@@ -21,7 +21,7 @@ from momentree.training.data import Rows
 from momentree.training.defaults import default_update
 from momentree.training.digests import code_version, weights_digest
 from momentree.training.folder import Folder
-from momentree.training.ledger import Ledger
+from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
 from momentree.update import Update
 
@@ -43,6 +43,7 @@ def start(
     physical_batch_size: int | None = None,
     keep_key: bool = False,
     init_note: str | None = None,
+    notes: Notes | None = None,
     units: Indices | None = None,
     progress: Progress | None = None,
 ) -> Run:
@@ -62,7 +63,7 @@ def start(
             plan, model, loss, rows, folder,
             key=given, data=data, run_id=run_id, first_weights=first, loss_of_batch=loss_of_batch, update=update,
             physical_batch_size=physical_batch_size, keep_key=keep_key, units=units, progress=progress,
-            initial_weights=init_note or "as the model came, taken as public",
+            initial_weights=init_note or "as the model came, taken as public", notes=notes,
         )  # fmt: skip
         folder.write_secrets(
             {"key": given.hex(), "data_hmac": data, "run_id": run_id, "first_weights": first,
@@ -168,6 +169,7 @@ def _assemble(
     units: Indices | None,
     progress: Progress | None,
     initial_weights: str,
+    notes: Notes | None = None,
 ) -> Run:
     digest, code = plan.digest(), code_version()
 
@@ -177,7 +179,7 @@ def _assemble(
             weights_digest=first_weights, purpose=purpose,
         )  # fmt: skip
 
-    release, query = release_of(
+    release, parameters = release_of(
         plan,
         model,
         loss,
@@ -186,7 +188,7 @@ def _assemble(
         waiting=folder.waiting,
         made_up=rows.made_up(),
     )
-    size = physical_batch_size or plan.physical_batch_size or default_physical(plan)
+    size = plan.physical_batch_size if physical_batch_size is None else physical_batch_size
     identity = {
         "plan_digest": digest,
         "code": code,
@@ -201,12 +203,12 @@ def _assemble(
         loss_of_batch=loss_of_batch,
         rows=rows,
         release=release,
-        parameters=list(query.parameters),
+        parameters=parameters,
         update=update or default_update(plan, momentum_included=release.momentum_included),
         folder=folder,
-        ledger=Ledger(plan, identity=identity, initial_weights=initial_weights, noise_source="chacha20"),
+        ledger=Ledger(plan, identity=identity, initial_weights=initial_weights, noise_source="chacha20", notes=notes),
         batch_of=_places(plan, subkey("order"), len(rows), units),
-        physical_batch_size=whole("physical_batch_size", size),
+        physical_batch_size=default_physical(plan) if size is None else whole("physical_batch_size", size),
         keep_key=keep_key,
         progress=progress,
     )

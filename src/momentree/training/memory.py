@@ -1,0 +1,86 @@
+"""What a run keeps besides the model, in vectors of the model's size: declared before it starts, printed by the plan.
+
+`epoch-lag` keeps the iterate and the released stream of every step of an epoch (2n vectors). `sr-nsgd` keeps two
+windows of n and two trees whose windows reach back n steps. That is n·d numbers, so they wait in memory only while that
+is small, and on disk otherwise; either way the count is here and not a surprise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+DEFAULT_BYTES = 2**30
+"""Vectors of earlier steps stay in memory up to this size where no budget is given."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Model-sized vectors. `waiting`: of earlier steps, in memory or on disk; the others are always in memory."""
+
+    sums: int
+    noise: int
+    update: int
+    waiting: int
+    where: Literal["memory", "disk", "nowhere"]
+    dimension: int
+
+    @property
+    def vectors_in_memory(self) -> int:
+        return self.sums + self.noise + self.update + (self.waiting if self.where == "memory" else 0)
+
+    @property
+    def floats_in_memory(self) -> int:
+        """Numbers held in memory besides the model, its gradient and its activations."""
+        return self.vectors_in_memory * self.dimension
+
+    @property
+    def floats_on_disk(self) -> int:
+        return self.waiting * self.dimension if self.where == "disk" else 0
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "vectors": {"sums": self.sums, "noise": self.noise, "update": self.update, "waiting": self.waiting},
+            "waiting_in": self.where,
+            "floats_in_memory": self.floats_in_memory,
+            "floats_on_disk": self.floats_on_disk,
+        }
+
+
+def waiting_vectors(kind: str, steps_per_epoch: int, epochs: int) -> int:
+    """An upper bound on the vectors of earlier steps, attained but for a few."""
+    n = steps_per_epoch
+    if kind == "gradient":
+        return 0
+    if kind in ("storm", "spider"):
+        return 2
+    if kind == "epoch-lag":
+        return 2 * n
+    levels = n.bit_length()
+    windows = n + (n if epochs > 1 else 0)
+    trees = (n + levels + 1) * (2 if epochs > 1 else 1)
+    return windows + trees
+
+
+def memory_floats(plan: Any, dimension: int, *, update_vectors: int = 1) -> Memory:
+    """What a run of this plan keeps for a model of `dimension` trainable parameters, with the plan's own update."""
+    kind = query_kind(plan)
+    n, epochs = plan.shape.steps_per_epoch, plan.shape.epochs
+    waiting = waiting_vectors(kind, n, epochs)
+    where: Literal["memory", "disk", "nowhere"] = "nowhere"
+    if waiting:
+        where = "memory" if waiting <= budget_vectors(plan, dimension) else "disk"
+    noise = int(plan.strategy.noise_vectors)
+    sums = 8 if kind == "sensitivity-reduced" else 1
+    return Memory(sums, noise, update_vectors, waiting, where, dimension)
+
+
+def budget_vectors(plan: Any, dimension: int) -> float:
+    """How many vectors may wait in memory: the plan's budget, or as many as fit into the default."""
+    given = getattr(getattr(plan, "request", None), "budget_memory", None)
+    return float(given) if given is not None else DEFAULT_BYTES / (4.0 * max(1, dimension))
+
+
+def query_kind(plan: Any) -> str:
+    """What the plan's algorithm asks of a batch."""
+    return str(getattr(getattr(plan, "preset", None), "query", "gradient"))
