@@ -12,6 +12,8 @@ paired or blocked, so rounding stays below `ROUNDING`, which is added where the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,7 @@ from momentree.strategy.base import Array
 ROUNDING = 1e-12
 DIRECT_WORK = 2_000_000_000
 Flags = NDArray[np.bool_]
+Ends = NDArray[np.int64]
 
 
 def weights_of(scales: tuple[float, ...], steps: int, steps_per_epoch: int) -> Array | None:
@@ -56,9 +59,17 @@ def by_place(per_step: Array, n: int) -> Array:
     return np.asarray(np.ascontiguousarray(padded.reshape(rows, n).T).sum(axis=1))
 
 
-def tree_squares(steps: int, n: int, decay: float, all_nodes: bool, weights: Array | None = None) -> Array:
+def tree_squares(
+    steps: int,
+    n: int,
+    decay: float,
+    all_nodes: bool,
+    weights: Array | None = None,
+    keep: Callable[[Ends, int], Flags] | None = None,
+) -> Array:
     """Σ over nodes of (Σ_{t ∈ node, t ≡ j} x_t β^{end−t})², for every place j. Entries are ≥ 0: exact.
 
+    `keep`: which nodes count, from their ends (steps, from 1) and their common length; all by default.
     A node no longer than n meets a place at most once. Longer ones are made from their halves, all places at a time:
     (T / 2^k)·n numbers a level, O(T log n) in all.
     """
@@ -71,9 +82,12 @@ def tree_squares(steps: int, n: int, decay: float, all_nodes: bool, weights: Arr
         while 2**level <= steps:
             size = 2**level
             complete = steps // size  # nodes [i·size, (i+1)·size), 0-based, that end within T
+            ends = np.arange(1, complete + 1) * size
             if size <= n:
                 value = x[: complete * size] * np.power(float(decay), size - 1 - t[: complete * size] % size)
                 used = value if all_nodes else np.where((t[: complete * size] >> level) & 1, 0.0, value)
+                if keep is not None:
+                    used = used * np.repeat(keep(ends, size), size)
                 total += by_place(used * used, n)
                 last = value
             else:
@@ -85,6 +99,8 @@ def tree_squares(steps: int, n: int, decay: float, all_nodes: bool, weights: Arr
                 half = float(np.power(float(decay), size // 2))
                 sums = half * sums[0 : 2 * complete : 2] + sums[1 : 2 * complete : 2]
                 used = sums if all_nodes else sums[::2]
+                if keep is not None:
+                    used = used * keep(ends if all_nodes else ends[::2], size)[:, None]
                 total += np.ascontiguousarray((used * used).T).sum(axis=1)
             level += 1
     return total
