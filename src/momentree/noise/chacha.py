@@ -1,0 +1,152 @@
+"""The same normals by torch operations alone, on any device: ChaCha20 (RFC 8439) in 32-bit integers, then Box–Muller.
+
+`keystream` is exact integer arithmetic, so it equals the `cryptography` package's bit for bit, compiled or not.
+`normals` is what `normals.normals_into` does, an operation a line: correctly rounded ones only, run one by one, so a
+device that keeps IEEE 754 draws the CPU's normals. It is not compiled: a compiler may fuse a product and a sum into one
+rounding, and resumed runs would depend on the compiler's version. The keystream is compiled on CUDA, where some 1,000
+small kernels become one; where that is not possible it runs as it is, with the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from momentree.noise.layout import (
+    ANGLE_UNIT,
+    FIRST_LOW_BLOCK,
+    LOG,
+    LOG_TWO,
+    LOW_BLOCKS,
+    MANTISSA,
+    PAIRS,
+    SINE,
+    SPLIT,
+    TILE,
+    TILE_BLOCKS,
+    TWO_64,
+    nonce,
+)
+
+CHUNK_TILES = 2048
+"""4 million normals at a time: enough for a device to be busy, some 300 MB of scratch."""
+
+_COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
+
+
+def _rotated(x: Tensor, by: int) -> Tensor:
+    """x <<< by. The right shift of int32 copies the sign, so what it brings in is masked off."""
+    return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
+
+
+def blocks(start: Tensor, counter: Tensor) -> Tensor:
+    """One ChaCha20 block a counter, 16 words each; `start` is the state's 16 words, its counter (word 12) ignored."""
+    first = [counter if i == 12 else start[i].expand_as(counter) for i in range(16)]
+    x = list(first)
+    for _ in range(10):
+        for a, b, c, d in (*_COLUMNS, *_DIAGONALS):
+            x[a] = x[a] + x[b]
+            x[d] = _rotated(x[d] ^ x[a], 16)
+            x[c] = x[c] + x[d]
+            x[b] = _rotated(x[b] ^ x[c], 12)
+            x[a] = x[a] + x[b]
+            x[d] = _rotated(x[d] ^ x[a], 8)
+            x[c] = x[c] + x[d]
+            x[b] = _rotated(x[b] ^ x[c], 7)
+    return torch.stack([now + then for now, then in zip(x, first, strict=True)], dim=-1)
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor, Tensor], Tensor]:
+    compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(blocks, dynamic=True)
+    return compiled
+
+
+def keystream(subkey: bytes, stream: int, row: int, block: int, count: int, device: torch.device) -> Tensor:
+    """`count` blocks of (stream, row) from a block on, as int32 words, a block a line."""
+    words = struct.unpack("<16i", b"expand 32-byte k" + subkey + bytes(4) + nonce(stream, row))
+    start = torch.tensor(words, dtype=torch.int32, device=device)
+    counter = torch.arange(block, block + count, device=device).to(torch.int32)
+    if device.type == "cuda" and not _without_compiler:
+        try:
+            return _compiled()(start, counter)
+        except Exception:  # no compiler here: the same integers, kernel by kernel
+            _without_compiler.append(True)
+    return blocks(start, counter)
+
+
+_without_compiler: list[bool] = []
+
+
+def fill_(out: Tensor, subkey: bytes, stream: int, row: int, start: int) -> Tensor:
+    """`KeyedNormals.fill_` for a tensor of any device; its arguments are checked already."""
+    flat = out.detach().view(-1)
+    first, last = start // TILE, -(-(start + flat.numel()) // TILE)
+    for tile in range(first, last, CHUNK_TILES):
+        tiles = min(CHUNK_TILES, last - tile)
+        drawn = tiles_of(subkey, stream, row, tile, tiles, flat.dtype, flat.device)
+        low = tile * TILE - start
+        part = flat[max(low, 0) : low + tiles * TILE]
+        part.copy_(drawn[max(-low, 0) : max(-low, 0) + part.numel()])
+    return out
+
+
+def tiles_of(
+    subkey: bytes, stream: int, row: int, tile: int, tiles: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """All normals of so many tiles."""
+    words = keystream(subkey, stream, row, tile * TILE_BLOCKS, tiles * TILE_BLOCKS, device).view(tiles, -1)
+    low = None
+    if dtype == torch.float64:
+        low = keystream(subkey, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS, tiles * LOW_BLOCKS, device)
+        low = low.view(tiles, PAIRS)
+    radius = words[:, : 2 * PAIRS].contiguous().view(torch.int64)
+    return normals(radius, words[:, 2 * PAIRS :], low).reshape(-1)
+
+
+def uniforms(radius: Tensor) -> Tensor:
+    """x + ½ for the unsigned 64-bit word x, in float64: 2^64 u."""
+    negative = (radius >> 63) & TWO_64
+    scaled: Tensor = (radius.to(torch.float64) + 0.5) + negative.view(torch.float64)
+    return scaled
+
+
+def normals(radius: Tensor, angle: Tensor, low: Tensor | None) -> Tensor:
+    """Radius words (int64), angle words (int32) and their low halves (None: float32) to pairs, (tiles, 2, pairs).
+
+    Operation for operation the steps of `normals.normals_into`, which says why each is what it is.
+    """
+    width, real, signed = (32, torch.float32, torch.int32) if low is None else (64, torch.float64, torch.int64)
+    bits = uniforms(radius).view(torch.int64) - (SPLIT + (64 << 52))
+    exponent = (bits >> 52).to(real)
+    f = (((bits & MANTISSA) + SPLIT).view(torch.float64) - 1.0).to(real)
+    s = f / (f + 2.0)
+    level = exponent * LOG_TWO - _polynomial(LOG[width], s * s) * s
+    h = angle.to(real)
+    if low is not None:
+        h = h + (low.to(torch.int64) & 0xFFFFFFFF).to(real) * 2.0**-32
+    h = h * ANGLE_UNIT
+    sine = _polynomial(SINE[width], h * h) * h
+    square = sine * sine
+    y = sine * _root((1.0 - square) * level)
+    x = _root(level) * (0.5 - square)
+    flip = angle.to(signed) << (width - 1)
+    return torch.stack([(x.view(signed) ^ flip).view(real), y], dim=1)
+
+
+def _root(x: Tensor) -> Tensor:
+    """√x. By way of float64: torch's float32 root may come from a library that is off by one in the last place, and no
+    float32 has a root so near a tie that an error in float64's last place could tip it."""
+    return torch.sqrt(x.to(torch.float64)).to(x.dtype)
+
+
+def _polynomial(coefficients: tuple[float, ...], at: Tensor) -> Tensor:
+    total = at * coefficients[0]
+    for coefficient in coefficients[1:-1]:
+        total = (total + coefficient) * at
+    return total + coefficients[-1]

@@ -1,0 +1,265 @@
+"""Standard normals as a pure function of (subkey, stream, row, coordinate): ChaCha20 keystream, then Box–Muller.
+
+**Layout.** Coordinate i of a row is in tile k = i // 2048, at place i % 2048; places p and p + 1024 are the two normals
+of pair p. The keystream of (stream, row) has the nonce stream (32 bits) | row (64 bits), and the 32-bit counter names
+
+    blocks 192k … 192k + 127             1024 radius words of 64 bits
+    blocks 192k + 128 … 192k + 191       1024 angle words of 32 bits
+    blocks 3·2^30 + 64k … + 63           1024 further words, the low half of the angle; drawn for float64 only
+
+for k < 2^24: 2^32 blocks, all of them, none twice; 2^35 coordinates a row. Words are little-endian.
+
+**Normals.** With x the radius word, u = (x + ½) 2^-64 in (0, 1), so log 0 cannot occur and the tail ends where
+u = 2^-65, at 9.49σ. h is the angle word, as a signed fraction of ±π/4 (its lowest bit is also the sign ±), and
+
+    L = -2 ln u,    X = ±√(4L) (½ - sin²h),    Y = √(4L (1 - sin²h)) sin h
+
+that is √L (±cos 2h, sin 2h) with 2h in [-π/2, π/2): a uniform direction. Other forms lose digits: sin and cos of a
+float32 near π are wrong by 1e-7 where they ought to be small, √(1 - sin²) near ±π/2 by 2e-4.
+
+**Why only +, -, ×, /, √ and integer operations.** These are rounded correctly by IEEE 754, element by element, so the
+bits depend neither on the processor, the library, the chunk, its alignment nor the thread. A library's log or sin
+promises none of it: vector and scalar versions of one library differ, and a resumed run would draw other noise.
+
+**Why the logarithm starts in float64.** A float32 of u would have 24 bits: the radius would be a lattice of 3e-4 near 0
+(u near 1), where differences of u below 6e-8 are lost. The mantissa's distance from 1 is formed exactly in
+float64, and only then rounded: f is right to 2^-24 of itself at both ends. The tail (u near 0) sits in the exponent.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+from torch import Tensor
+
+from momentree.errors import InputError, whole
+from momentree.noise import chacha
+from momentree.noise.keys import check_key
+from momentree.noise.layout import (
+    ANGLE_UNIT,
+    COORDINATES,
+    FIRST_LOW_BLOCK,
+    LOG,
+    LOG_TWO,
+    LOW_BLOCKS,
+    MANTISSA,
+    PAIRS,
+    SINE,
+    SPLIT,
+    TILE,
+    TILE_BLOCKS,
+    TWO_64,
+    nonce,
+)
+
+CHUNK_TILES = 32
+"""65,536 normals at a time: with its scratch (2 MB in float32) it stays in a core's second-level cache."""
+
+
+class KeyedNormals:
+    """The secret source: normals that only the holder of the subkey can draw, and draw again.
+
+    Guarantee: entry i of `out` depends on (subkey, stream, row, start + i) and on the precision of `out`, on nothing
+    else: not on the chunk, the order of calls, the threads or the processor. To anybody without the subkey they are
+    independent standard normals, as far as ChaCha20 is a pseudo-random function, up to the lattice that docs/noise.md
+    prices. float64 draws the same normals with more digits than float32, not the same numbers.
+    """
+
+    name = "chacha20"
+
+    def __init__(self, subkey: bytes) -> None:
+        self._subkey = check_key(subkey, name="subkey")
+        self._local = _PerThread()
+
+    def __repr__(self) -> str:
+        return "KeyedNormals(subkey=…)"
+
+    def __reduce__(self) -> Any:
+        raise InputError("a secret noise source is not copied or pickled: derive its subkey again where it is needed")
+
+    def fill_(self, out: Tensor, stream: int, row: int, start: int) -> Tensor:
+        """Coordinates start, start + 1, … of a row, into `out` (float32 or float64, contiguous); `out` again."""
+        flat = flat_of(out)
+        stream, row, start = check_place(stream, row, start, flat.numel())
+        if flat.device.type == "mps":  # has no float64: draw here and send
+            flat.copy_(self.fill_(torch.empty(flat.shape, dtype=flat.dtype), stream, row, start))
+            return out
+        if flat.device.type != "cpu":
+            return chacha.fill_(out, self._subkey, stream, row, start)
+        values = flat.numpy()
+        first, last = start // TILE, -(-(start + len(values)) // TILE)
+        for tile in range(first, last, CHUNK_TILES):
+            tiles = min(CHUNK_TILES, last - tile)
+            low, high = tile * TILE - start, (tile + tiles) * TILE - start
+            work = self._workspace(tiles, flat.dtype)
+            if low >= 0 and high <= len(values):
+                self._tiles(values[low:high], work, stream, row, tile)
+            else:  # a chunk that is wanted in part is drawn whole: at most 2,047 normals too many at either end
+                self._tiles(work.whole, work, stream, row, tile)
+                values[max(low, 0) : high] = work.whole[max(-low, 0) : len(values) - low]
+        return out
+
+    def _workspace(self, tiles: int, dtype: torch.dtype) -> _Workspace:
+        """This thread's buffers for so many tiles, made once: fresh pages cost more than the arithmetic in them."""
+        kept = self._local.kept.setdefault(dtype, {})
+        if tiles not in kept:
+            largest = kept.get(CHUNK_TILES)
+            if largest is None:
+                largest = kept[CHUNK_TILES] = _Workspace(
+                    CHUNK_TILES, np.float32 if dtype == torch.float32 else np.float64
+                )
+            if tiles != CHUNK_TILES:
+                kept[tiles] = largest.part(tiles)
+        return kept[tiles]
+
+    def _tiles(self, out: NDArray[Any], work: _Workspace, stream: int, row: int, tile: int) -> None:
+        """All of `out`, which is a whole number of tiles from `tile` on."""
+        keystream_into(work.words, work.zeros, self._subkey, stream, row, tile * TILE_BLOCKS)
+        if work.low is not None:
+            keystream_into(work.low, work.zeros, self._subkey, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
+        normals_into(out, work)
+
+
+def flat_of(out: Tensor) -> Tensor:
+    """`out` as a flat view, or one line that says why it cannot be filled."""
+    if out.dtype not in (torch.float32, torch.float64):
+        raise InputError(f"normals of type {out.dtype} are not drawn: give float32 or float64")
+    if not out.is_contiguous():
+        raise InputError("normals are drawn into contiguous tensors only: give .contiguous() memory")
+    return out.detach().view(-1)
+
+
+def check_place(stream: int, row: int, start: int, count: int) -> tuple[int, int, int]:
+    """The names of the numbers asked for, if they fit: a name that wrapped would be drawn twice."""
+    stream = whole("stream", stream, at_least=0, at_most=2**32 - 1)
+    if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < 2**64:
+        raise InputError(f"row {row!r} cannot be drawn: give a whole number from 0 to 2^64 - 1")
+    start = whole("start", start, at_least=0)
+    if start + count > COORDINATES:
+        raise InputError(f"coordinate {start + count - 1} is out of range: a row has {COORDINATES}; use another stream")
+    return stream, row, start
+
+
+def keystream_into(
+    out: NDArray[np.uint8], zeros: NDArray[np.uint8], subkey: bytes, stream: int, row: int, block: int
+) -> None:
+    """The keystream of (stream, row) from a block on: what ChaCha20 makes of zeros."""
+    start = block.to_bytes(4, "little") + nonce(stream, row)
+    Cipher(algorithms.ChaCha20(subkey, start), mode=None).encryptor().update_into(zeros[: len(out)].data, out.data)
+
+
+class _PerThread(threading.local):
+    """The workspaces of one thread, by precision and number of tiles."""
+
+    def __init__(self) -> None:
+        self.kept: dict[torch.dtype, dict[int, _Workspace]] = {}
+
+
+class _Workspace:
+    """Buffers for so many tiles; every step of `normals_into` writes into one of them."""
+
+    def __init__(self, tiles: int, precision: type[np.floating[Any]]) -> None:
+        self.precision = precision
+        self.words = np.empty(tiles * TILE_BLOCKS * 64, np.uint8)
+        self.low = np.empty(tiles * LOW_BLOCKS * 64, np.uint8) if precision is np.float64 else None
+        self.zeros = np.zeros(len(self.words), np.uint8)
+        self.whole = np.empty(tiles * TILE, precision)
+        self.float64 = np.empty((tiles, PAIRS))
+        self.int64 = np.empty((tiles, PAIRS), np.int64)
+        self.real = [np.empty((tiles, PAIRS), precision) for _ in range(5)]
+
+    def part(self, tiles: int) -> _Workspace:
+        """The first so many tiles of the same memory."""
+        part = object.__new__(_Workspace)
+        part.precision, part.zeros = self.precision, self.zeros
+        part.words = self.words[: tiles * TILE_BLOCKS * 64]
+        part.low = None if self.low is None else self.low[: tiles * LOW_BLOCKS * 64]
+        part.whole = self.whole[: tiles * TILE]
+        part.float64, part.int64 = self.float64[:tiles], self.int64[:tiles]
+        part.real = [array[:tiles] for array in self.real]
+        return part
+
+    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Radius words and angle words, a row a tile."""
+        rows = self.words.reshape(-1, TILE_BLOCKS * 64)
+        return rows[:, : 8 * PAIRS].view("<i8"), rows[:, 8 * PAIRS :].view("<i4")
+
+
+def normals_into(out: NDArray[Any], work: _Workspace) -> None:
+    """Words to normals, in place, one pass of the cache an operation; `chacha.normals` is the same, readably.
+
+    Every constant is a scalar of the working precision, so that numpy never widens an operation by itself.
+    """
+    radius, angle = work.split()
+    real = work.precision
+    y, t = work.float64, work.int64
+    f, s, p, q, level = work.real
+    signs, width = (np.int32, 32) if real is np.float32 else (np.int64, 64)
+    pair = out.reshape(-1, 2, PAIRS)
+
+    # y = x + ½ for the unsigned x. Converting a signed word and adding 2^64 where it is negative spares the branch that
+    # a conversion from uint64 has (seven times slower), and rounds to 53 bits just the same.
+    np.right_shift(radius, 63, out=t)
+    t &= TWO_64
+    np.copyto(y, radius)
+    y += 0.5
+    y += t.view(np.float64)
+    # y = m 2^(64 + e) with m in [√½, √2): e from the exponent's bits, f = m - 1 exactly.
+    bits = y.view(np.int64)
+    np.subtract(bits, SPLIT + (64 << 52), out=t)
+    np.bitwise_and(t, MANTISSA, out=bits)
+    bits += SPLIT
+    y -= 1.0
+    np.copyto(f, y, casting="same_kind")
+    exponent = q.view(np.int32)[:, :PAIRS]
+    np.right_shift(t.view(np.int32)[:, HIGH_HALF::2], 20, out=exponent)
+    np.copyto(level, exponent, casting="unsafe")
+    # 4L = -8 e ln 2 - 16 atanh(s), s = f / (f + 2)
+    level *= real(LOG_TWO)
+    np.add(f, real(2), out=s)
+    np.divide(f, s, out=s)
+    np.multiply(s, s, out=p)
+    _polynomial(LOG[width], p, q, real)
+    q *= s
+    level -= q
+    # sin h
+    np.copyto(f, angle, casting="unsafe")
+    if work.low is not None:
+        np.copyto(p, work.low.view("<u4").reshape(-1, PAIRS))
+        p *= real(2.0**-32)
+        f += p
+    f *= real(ANGLE_UNIT)
+    np.multiply(f, f, out=p)
+    _polynomial(SINE[width], p, q, real)
+    q *= f
+    # the pair
+    np.multiply(q, q, out=p)
+    np.subtract(real(1), p, out=s)
+    s *= level
+    np.sqrt(s, out=s)
+    np.multiply(q, s, out=pair[:, 1])
+    np.subtract(real(0.5), p, out=p)
+    np.sqrt(level, out=level)
+    level *= p
+    flip = s.view(signs)
+    np.left_shift(angle, width - 1, out=flip, dtype=signs)
+    np.bitwise_xor(level.view(signs), flip, out=pair[:, 0].view(signs))
+
+
+HIGH_HALF = int(sys.byteorder == "little")
+"""Where the high 32 bits of an int64 are, in a view of 32-bit words."""
+
+
+def _polynomial(coefficients: tuple[float, ...], at: NDArray[Any], out: NDArray[Any], real: Any) -> None:
+    """Horner's rule, highest coefficient first; a product and a sum each rounded, never fused."""
+    np.multiply(at, real(coefficients[0]), out=out)
+    for coefficient in coefficients[1:-1]:
+        out += real(coefficient)
+        out *= at
+    out += real(coefficients[-1])

@@ -1,0 +1,269 @@
+"""Runs a strategy's program: the noise (C⁺z)_t of step t = 1, 2, … over a list of parameter blocks, in place.
+
+The coordinates of all blocks together are cut into chunks that stay in a core's cache, and a chunk goes through the
+whole step at once: its base rows are drawn, the output is summed, the slots are moved on, the noise is added. So there
+is no model-sized vector but the strategy's own slots, and none is walked twice.
+
+Every operation is a product or a sum of two numbers, rounded correctly and never fused; with a source whose values do
+not depend on the chunk, neither do the stream's, whatever the threads, the shards and the order of the chunks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from momentree.errors import InputError, number, whole
+from momentree.noise.pieces import CHUNK, DEVICE_CHUNK, Chunk, chunks_of, sizes_of, starts_of
+from momentree.noise.program import Lean, lean, live
+from momentree.strategy.base import Strategy, Term
+
+MOST_THREADS = 4
+"""More than this only wait for the interpreter between the operations on their chunks."""
+
+
+class Source(Protocol):
+    """Base normals that can be drawn again: entry i of `out` is coordinate start + i of a row."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fill_(self, out: Tensor, stream: int, row: int, start: int) -> Any: ...
+
+
+class NoiseStream:
+    """The noise of the gradient stream, step by step: σ = 1 here, σ and units go into `scale`.
+
+    `shapes`: the blocks, in the order in which they are given to `add_`. Coordinates are global: block by block from
+    `offset`, or from one offset a block where `offset` is a list; a shard that says where its blocks lie in the whole
+    of `total` coordinates draws what the whole would have drawn there. `stream` tells streams under one subkey apart:
+    two streams of one run never share a number. `dtype` is the precision of draws, slots and sums (float32 or float64),
+    whatever that of the blocks.
+
+    Memory: `strategy.noise_vectors` vectors of the blocks' size in `dtype`, and a few chunks.
+
+    Guarantee: the noise of step t is a function of (source, stream, t, coordinate) alone, so a killed run that comes
+    back with `load_state` or `rebuild` draws the same bits. It follows that a step must never be drawn twice for two
+    different gradients: whoever repeats a step releases the same value or nothing.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        source: Source,
+        shapes: Sequence[int | Sequence[int]],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+        stream: int = 0,
+        offset: int | Sequence[int] = 0,
+        total: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"a noise stream of type {dtype} is not kept: give float32 or float64")
+        self.strategy, self.source, self.dtype, self.device = strategy, source, dtype, torch.device(device)
+        self.stream = whole("stream", stream, at_least=0, at_most=2**32 - 1)
+        self.step = 0
+        self._sizes = sizes_of(shapes)
+        self._on_cpu = self.device.type == "cpu"
+        self._xp: Any = np if self._on_cpu else torch
+        starts = starts_of(self._sizes, offset, total)
+        self._chunks = chunks_of(self._sizes, starts, CHUNK if self._on_cpu else DEVICE_CHUNK)
+        self._slots = [
+            torch.zeros(sum(self._sizes), dtype=dtype, device=self.device) for _ in range(strategy.noise_vectors)
+        ]
+        self._interrupted = False
+        self._buffers = threading.local()
+        self._pool: ThreadPoolExecutor | None = None
+        wanted = min(torch.get_num_threads(), MOST_THREADS) if threads is None else whole("threads", threads)
+        self._threads = min(wanted, max(1, len(self._chunks) // 4)) if self._on_cpu else 1
+
+    def add_(self, blocks: Sequence[Tensor], scale: float) -> None:
+        """blocks += scale · the noise of the next step."""
+        scale = number("scale", scale)
+        self._advance(blocks, scale)
+
+    def next_(self, blocks: Sequence[Tensor]) -> None:
+        """blocks = the noise of the next step, unit variance a base row."""
+        self._advance(blocks, None)
+
+    def state(self) -> dict[str, Tensor | int]:
+        """The step and the slots themselves, not copies: write them out before the next step. Secret, all of it."""
+        slots: dict[str, Tensor | int] = {f"slot_{i}": slot for i, slot in enumerate(self._slots)}
+        return {"step": self.step, **slots}
+
+    def load_state(self, state: Mapping[str, Tensor | int]) -> None:
+        """Goes on from a state of a stream of the same make; copies what it needs."""
+        names = {"step", *(f"slot_{i}" for i in range(len(self._slots)))}
+        if set(state) != names:
+            raise InputError(
+                f"a noise state of {sorted(state)} does not fit a stream with {len(self._slots)} slots: give that of "
+                "the same strategy, or rebuild(step)"
+            )
+        step = whole("step", state["step"], at_least=0, at_most=self.strategy.steps)
+        for i, slot in enumerate(self._slots):
+            saved = state[f"slot_{i}"]
+            if not isinstance(saved, Tensor) or saved.shape != slot.shape or saved.dtype != slot.dtype:
+                raise InputError(
+                    f"slot_{i} of a noise state is not a vector of {slot.numel()} numbers of type {slot.dtype}: give "
+                    "the state of the same blocks and precision, or rebuild(step)"
+                )
+        for i, slot in enumerate(self._slots):
+            slot.copy_(state[f"slot_{i}"])  # type: ignore[arg-type]
+        self.step, self._interrupted = step, False
+
+    def rebuild(self, step: int) -> None:
+        """The state after `step` steps from the source alone: the bits that running would have left.
+
+        Draws only the rows that a slot still depends on: about log₂ t for trees, the band for `bisr`, all since the
+        last restart for `bsr` and `blt`. Chunk by chunk, so the slots are walked once.
+        """
+        step = whole("step", step, at_least=0, at_most=self.strategy.steps)
+        programs = live(self.strategy, step)
+        self._interrupted = True
+        for slot in self._slots:
+            slot.zero_()
+
+        def work(chunk: Chunk) -> None:
+            for program in programs:
+                self._move(chunk, program)
+
+        self._each(work)
+        self.step, self._interrupted = step, False
+
+    def _advance(self, blocks: Sequence[Tensor], scale: float | None) -> None:
+        if self._interrupted:
+            raise InputError(
+                f"the noise stream was interrupted within step {self.step + 1}: drop that step's blocks and call "
+                f"rebuild({self.step})"
+            )
+        if self.step >= self.strategy.steps:
+            raise InputError(f"the strategy has {self.strategy.steps} steps and all are drawn: plan for more steps")
+        self._check(blocks)
+        program = lean(self.strategy.instruction(self.step + 1))
+        flat, late = self._targets(blocks, scale)
+
+        def work(chunk: Chunk) -> None:
+            noise, spare = self._move(chunk, program)
+            if scale is not None and scale != 1.0:
+                self._xp.multiply(noise, scale, out=spare)
+                noise = spare
+            for block, low, high, at in chunk.segments:
+                target, piece = flat[block][low:high], noise[at : at + high - low]
+                if scale is None:
+                    target[...] = piece
+                else:
+                    target += piece
+
+        self._interrupted = True
+        self._each(work)
+        for block, drawn in late:
+            shaped = drawn.view(block.shape)
+            with torch.no_grad():
+                block.copy_(shaped) if scale is None else block.add_(shaped)
+        self.step, self._interrupted = self.step + 1, False
+
+    def _move(self, chunk: Chunk, program: Lean) -> tuple[Any, Any]:
+        """One step of one chunk: the noise, and a spare buffer. Both are this thread's and hold until its next call."""
+        buffers = [buffer[: chunk.size] for buffer in self._scratch(len(program.fresh) + 2)]
+        for i in program.drawn:
+            self.source.fill_(buffers[i], self.stream, program.fresh[i], chunk.start)
+        *fresh, output, spare = (self._operand(buffer) for buffer in buffers)
+        terms = program.output
+        if program.output_in_fresh is not None:
+            output, terms = fresh[program.output_in_fresh], (("output", 0, 1.0), *terms[1:])
+        slots = [self._operand(slot[chunk.low : chunk.low + chunk.size]) for slot in self._slots]
+        values = {"fresh": fresh, "slot": slots, "output": [output]}
+        self._sum(terms, values, output, spare)
+        for slot, terms in program.store:
+            self._sum(terms, values, slots[slot], spare)
+        return output, spare
+
+    def _sum(self, terms: Sequence[Term], values: Mapping[str, Sequence[Any]], into: Any, spare: Any) -> None:
+        """into = Σ terms; a term that is `into` itself comes first, since the others overwrite it."""
+        xp = self._xp
+        own = [c for source, i, c in terms if values[source][i] is into]
+        empty = not own
+        if own and sum(own) != 1.0:
+            xp.multiply(into, sum(own), out=into)
+        for source, i, c in terms:
+            value = values[source][i]
+            if value is into:
+                continue
+            if empty:
+                if c == 1.0:
+                    into[...] = value
+                else:
+                    xp.multiply(value, c, out=into)
+                empty = False
+            elif c == 1.0:
+                xp.add(into, value, out=into)
+            elif c == -1.0:
+                xp.subtract(into, value, out=into)
+            else:
+                xp.multiply(value, c, out=spare)
+                xp.add(into, spare, out=into)
+        if empty:
+            into[...] = 0.0
+
+    def _scratch(self, count: int) -> list[Tensor]:
+        """So many buffers of a chunk's size, this thread's own, made once."""
+        kept: list[Tensor] = self._buffers.__dict__.setdefault("kept", [])
+        while len(kept) < count:
+            kept.append(torch.empty(max(c.size for c in self._chunks), dtype=self.dtype, device=self.device))
+        return kept[:count]
+
+    def _operand(self, tensor: Tensor) -> Any:
+        """What `_sum` computes with: numpy's view on the CPU, whose operations cost half of what torch's do to call."""
+        return tensor.numpy() if self._on_cpu else tensor
+
+    def _targets(self, blocks: Sequence[Tensor], scale: float | None) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
+        """Flat views of the blocks; where there is none, or of another type, a copy that is added at the end."""
+        flat: list[Any] = []
+        late: list[tuple[Tensor, Tensor]] = []
+        for block in blocks:
+            view = block.detach()
+            if not view.is_contiguous() or view.dtype not in (torch.float32, torch.float64):
+                view = torch.zeros(block.numel(), dtype=self.dtype, device=self.device)
+                late.append((block, view))
+            view = view.view(-1)
+            flat.append(self._operand(view))
+        return flat, late
+
+    def _check(self, blocks: Sequence[Tensor]) -> None:
+        if [b.numel() for b in blocks] != self._sizes:
+            raise InputError(
+                f"{len(blocks)} blocks of {sum(b.numel() for b in blocks)} numbers do not fit a stream made for "
+                f"{len(self._sizes)} blocks of {sum(self._sizes)}: give the blocks whose shapes it was made with"
+            )
+        for block in blocks:
+            if not block.is_floating_point() or block.device.type != self.device.type:
+                raise InputError(
+                    f"a block of type {block.dtype} on {block.device} cannot take noise: give floating-point blocks on "
+                    f"{self.device}"
+                )
+
+    def _each(self, work: Any) -> None:
+        """`work` on every chunk, by this thread and the pool's; each takes the next chunk that nobody has taken."""
+        left = iter(self._chunks)
+
+        def take(chunks: Iterator[Chunk]) -> None:
+            for chunk in chunks:
+                work(chunk)
+
+        if self._threads == 1:
+            take(left)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads - 1, thread_name_prefix="momentree-noise")
+        others = [self._pool.submit(take, left) for _ in range(self._threads - 1)]
+        take(left)
+        for other in others:
+            other.result()

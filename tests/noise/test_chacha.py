@@ -1,0 +1,155 @@
+"""ChaCha20 in torch: RFC 8439's vectors, the `cryptography` keystream bit for bit, the CPU's normals within 2 ulp.
+
+Run on the CPU always, on a CUDA device where there is one.
+"""
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from momentree.noise import chacha
+from momentree.noise.layout import COORDINATES, FIRST_LOW_BLOCK, LOW_BLOCKS, PAIRS, TILE, TILE_BLOCKS
+from momentree.noise.normals import KeyedNormals, _Workspace, keystream_into
+
+KEY = bytes(range(32))
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+)
+DEVICES = pytest.mark.parametrize("device", ["cpu", CUDA])
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def as_bytes(words):
+    return words.cpu().numpy().astype("<i4").tobytes()
+
+
+def block_of(key, nonce, counter, device):
+    state = np.frombuffer(b"expand 32-byte k" + key + bytes(4) + nonce, "<i4").astype(np.int32)
+    start = torch.from_numpy(state).to(device)
+    return as_bytes(chacha.blocks(start, torch.tensor([counter], dtype=torch.int32, device=device)))
+
+
+@DEVICES
+def test_rfc_8439_block_function(device):
+    """RFC 8439, 2.3.2, and the first two of A.1."""
+    nonce = bytes.fromhex("000000090000004a00000000")
+    expected = (
+        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
+        "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    )
+    assert block_of(KEY, nonce, 1, device).hex() == expected
+    expected = (
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    )
+    assert block_of(bytes(32), bytes(12), 0, device).hex() == expected
+    expected = (
+        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+        "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+    )
+    assert block_of(bytes(32), bytes(12), 1, device).hex() == expected
+
+
+@DEVICES
+@pytest.mark.parametrize("block", [0, 1, 2**31 - 3, 2**31 - 1, 2**32 - 64])
+def test_the_keystream_is_that_of_the_cryptography_package(device, block):
+    """Bit for bit, beyond the sign bit of the counter too; and the layer that the CPU's source uses says the same."""
+    stream, row, count = 2**32 - 1, 2**63 + 12345, 64
+    ours = as_bytes(chacha.keystream(KEY, stream, row, block, count, torch.device(device)))
+    name = block.to_bytes(4, "little") + stream.to_bytes(4, "little") + row.to_bytes(8, "little")
+    theirs = Cipher(algorithms.ChaCha20(KEY, name), mode=None).encryptor().update(bytes(64 * count))
+    assert ours == theirs
+    out = np.empty(64 * count, np.uint8)
+    keystream_into(out, np.zeros_like(out), KEY, stream, row, block)
+    assert out.tobytes() == theirs
+
+
+@DEVICES
+def test_the_uniforms_are_the_words_plus_a_half_rounded_once_more(device):
+    """Against Python's integers, which convert to float64 with correct rounding; and the workspace's own way."""
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [
+            rng.integers(0, 2**64, 20_000, dtype=np.uint64),
+            rng.integers(0, 2**64, 20_000, dtype=np.uint64) >> rng.integers(0, 64, 20_000).astype(np.uint64),
+            np.array([0, 1, 2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1025, 2**64 - 1024, 2**64 - 1], np.uint64),
+        ]
+    )
+    ours = chacha.uniforms(torch.from_numpy(x.view(np.int64)).to(device)).cpu().numpy()
+    for word, value in zip(x.tolist(), ours.tolist(), strict=True):
+        half = word + 0.5 if word < 2**52 else float(word)
+        assert abs(value - half) <= max(np.spacing(half), 0.0)
+        assert 0.5 <= value <= 2.0**64
+        assert word >= 2**52 or value == half
+
+
+def ulps(one, two):
+    """Distance in units in the last place of the larger."""
+    a, b = one.double().numpy(), two.double().numpy()
+    if one.dtype == torch.float32:
+        unit = np.spacing(np.maximum(np.abs(one.numpy()), np.abs(two.numpy()))).astype(np.float64)
+    else:
+        unit = np.spacing(np.maximum(np.abs(a), np.abs(b)))
+    return np.abs(a - b) / unit
+
+
+@DEVICES
+@BOTH
+def test_normals_are_those_of_the_cpu_within_two_ulp(device, dtype):
+    count, start = 50 * TILE + 77, 5 * TILE + 123
+    cpu = KeyedNormals(KEY).fill_(torch.empty(count, dtype=dtype), 7, 99, start)
+    here = chacha.fill_(torch.empty(count, dtype=dtype, device=device), KEY, 7, 99, start).cpu()
+    assert ulps(cpu, here).max() <= 2.0
+    if dtype == torch.float32:  # operations that are rounded correctly leave no room for a difference at all
+        assert torch.equal(cpu, here)
+
+
+@DEVICES
+@BOTH
+def test_chunks_do_not_matter_here_either(device, dtype, monkeypatch):
+    count = 9 * TILE + 5
+    whole = chacha.fill_(torch.empty(count, dtype=dtype, device=device), KEY, 0, 1, 17)
+    monkeypatch.setattr(chacha, "CHUNK_TILES", 2)
+    again = chacha.fill_(torch.empty(count, dtype=dtype, device=device), KEY, 0, 1, 17)
+    assert torch.equal(whole, again)
+    part = chacha.fill_(torch.empty(100, dtype=dtype, device=device), KEY, 0, 1, 17 + 5000)
+    assert torch.equal(whole[5000:5100], part)
+
+
+@DEVICES
+@BOTH
+def test_the_last_tile_is_drawn(device, dtype):
+    cpu = KeyedNormals(KEY).fill_(torch.empty(10, dtype=dtype), 0, 0, COORDINATES - 10)
+    here = chacha.fill_(torch.empty(10, dtype=dtype, device=device), KEY, 0, 0, COORDINATES - 10).cpu()
+    assert ulps(cpu, here).max() <= 2.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_the_keystream_has_the_same_bits_without_a_compiler(monkeypatch):
+    device = torch.device("cuda")
+    compiled = chacha.keystream(KEY, 0, 1, 2, 1000, device)
+    monkeypatch.setattr(chacha, "_without_compiler", [True])
+    assert torch.equal(compiled, chacha.keystream(KEY, 0, 1, 2, 1000, device))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_source_draws_on_the_device_of_the_tensor():
+    count = 3 * TILE + 1
+    there = KeyedNormals(KEY).fill_(torch.empty(count, device="cuda"), 1, 2, 3)
+    assert there.is_cuda
+    assert torch.equal(there.cpu(), KeyedNormals(KEY).fill_(torch.empty(count), 1, 2, 3))
+
+
+def test_a_device_is_given_the_words_of_the_cpus_layout():
+    """The low halves come from blocks of their own, as on the CPU."""
+    work = _Workspace(1, np.float64)
+    assert work.low is not None
+    keystream_into(work.low, work.zeros, KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS)
+    low = chacha.keystream(KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS, LOW_BLOCKS, torch.device("cpu"))
+    assert as_bytes(low) == work.low.tobytes()
+    keystream_into(work.words, work.zeros, KEY, 4, 5, 6 * TILE_BLOCKS)
+    words = chacha.keystream(KEY, 4, 5, 6 * TILE_BLOCKS, TILE_BLOCKS, torch.device("cpu")).view(-1)
+    radius, angle = work.split()
+    assert np.array_equal(words[: 2 * PAIRS].view(torch.int64).numpy(), radius[0])
+    assert np.array_equal(words[2 * PAIRS :].numpy(), angle[0])
