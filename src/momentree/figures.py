@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
-from momentree.strategy.base import Strategy
+from momentree.strategy.base import Array, Strategy
 from momentree.strategy.error import iterate_rmse, momentum_rmse
+from momentree.strategy.toeplitz import Toeplitz
 
 if TYPE_CHECKING:
     from momentree.plan import Plan
+
+LARGEST_PROFILE = 2_000
 
 
 def strategy_figures(plan: Plan, strategy: Strategy, noise_multiplier: float) -> dict[str, Any]:
@@ -65,3 +70,12 @@ def paper_figures(plan: Plan) -> dict[str, Any] | None:
     function = paper_constants_algorithm_2 if plan.algorithm == "sr-nsgd" else paper_constants_algorithm_1
     found: dict[str, Any] = function(*facts, *gap).to_dict()
     return found | {"conditions": list(found["conditions"])}
+
+
+def noise_profile(strategy: Strategy) -> Array | None:
+    """The standard deviation of one coordinate of (C⁺z)_t at σ = 1, t = 1 … T; None where it takes too long."""
+    if isinstance(strategy, Toeplitz):
+        return np.sqrt(np.cumsum(strategy.inverse_coefficients() ** 2))
+    if strategy.steps > LARGEST_PROFILE:
+        return None
+    return np.asarray(np.linalg.norm(strategy.decoder(), axis=1))
