@@ -180,6 +180,14 @@ def block(array: pa.Array, column: Column) -> tuple[NDArray[np.float32], NDArray
     return np.nan_to_num(scaled, copy=False, nan=0.0).astype(np.float32, copy=False), usable
 
 
+def flat(array: pa.Array) -> pa.Array:
+    """All numbers of a column of lists."""
+    array = decoded(array)
+    while is_listed(array.type):
+        array = array.flatten()
+    return array
+
+
 def lists(array: pa.Array, size: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Rows of numbers of the right length; zeros and False for the others."""
     rows = len(array)

@@ -7,12 +7,14 @@ piecewise linear in the number); categories are one-hot; a text's n-grams share 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from momentree.data.images import transformed
 from momentree.data.ingest import Layout, plain
 from momentree.data.schema import Column, Schema
 
@@ -64,8 +66,9 @@ class Encoder:
         start = 0
         for column in self.layout.blocks:
             at, size = self.offsets[column.name], column.width
-            out[:, at : at + size] = plain(fields["pixels"][:, start : start + size])
-            start += size
+            raw = math.prod(column.shape)
+            out[:, at : at + size] = transformed(plain(fields["pixels"][:, start : start + raw]), column)
+            start += raw
         if self.schema.row_norm is not None:
             norm = np.linalg.norm(out, axis=1, keepdims=True)
             out *= self.schema.row_norm / np.maximum(norm, 1e-12)

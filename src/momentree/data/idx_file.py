@@ -89,7 +89,7 @@ def source(path: Path, parts: list[tuple[str, Path]]) -> Source:
         for (split, images), beside in zip(parts, labels, strict=True):
             yield from batches(split, images, beside, columns, list(wanted))
 
-    return Source(path, "idx", columns, stream, sum(rows for *_, rows in heads))
+    return Source(path, "idx", columns, stream, sum(rows for *_, rows in heads), {"image": shape})
 
 
 def opened(path: Path) -> BinaryIO:

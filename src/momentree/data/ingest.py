@@ -121,7 +121,7 @@ class Ingest:
     ) -> cells.Floats:
         if column.kind == "boolean":
             code = cells.booleans(batch.column(column.name), column, missing)
-            values = np.where(code >= 0, 2.0 * code - 1.0, np.nan)
+            values = np.where(code >= 0, code, np.nan)
         else:
             values = scaled(cells.numbers(batch.column(column.name), missing), column)
         if column.missing == "row":

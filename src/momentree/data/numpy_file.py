@@ -67,7 +67,8 @@ def open_numpy(path: Path, file: FileFormat) -> Source:
     def stream(wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return batches(path, [(name, *places[name]) for name in wanted], rows)
 
-    return Source(path, "numpy", columns, stream, rows)
+    shapes = {array.name: array.shape[1:] for array in arrays if len(array.shape) > 2}
+    return Source(path, "numpy", columns, stream, rows, shapes)
 
 
 def arrow_type(path: Path, array: Stored) -> pa.DataType:

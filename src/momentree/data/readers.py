@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from momentree.data.schema import FileFormat
+from momentree.data.schema_rules import check_file
 from momentree.errors import InputError
 
 FORMATS = "CSV (.csv, .csv.gz), Parquet (.parquet), NumPy (.npz, .npy), IDX (…-idx3-ubyte[.gz]), a folder of images"
@@ -29,6 +30,7 @@ class Source:
     columns: Mapping[str, pa.DataType]
     stream: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
     rows: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Record batches with these columns, in this order, every row in its place."""
@@ -50,6 +52,7 @@ def open_source(path: str | Path, file: FileFormat | None = None) -> Source:
     """The reader that fits the path's name. `file` says how to read a CSV; the other formats know themselves."""
     path = Path(path)
     file = file or FileFormat()
+    check_file(file)
     try:
         directory = path.is_dir()
         if not directory:

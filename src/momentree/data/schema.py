@@ -19,6 +19,7 @@ from momentree.errors import InputError, nearest
 VERSION = 1
 MAX_VALUES = 10_000
 MAX_FEATURES = 1 << 20
+CELL, DIRECTIONS = 4, 8
 BLANKS = " \t\r\n\v\f"
 
 Kind = Literal["number", "category", "boolean", "text", "image", "vector"]
@@ -33,7 +34,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "category": ("values", "missing", "unseen"),
     "boolean": ("values", "missing"),
     "text": ("dimension", "ngrams", "missing"),
-    "image": ("shape", "bounds"),
+    "image": ("shape", "bounds", "transform"),
     "vector": ("shape", "bounds"),
 }
 COMMON = ("kind", "unconfirmed", "confirmed")
@@ -67,7 +68,17 @@ class Column:
             return len(self.values) + ("other" in (self.missing, self.unseen))
         if self.kind == "boolean":
             return 1 + (self.missing == "other")
-        return self.dimension if self.kind == "text" else math.prod(self.shape)
+        return self.dimension if self.kind == "text" else math.prod(self.feature_shape)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """(channels, height, width) of what an image is turned into; (length,) of a vector."""
+        if self.kind != "image":
+            return self.shape
+        height, width, channels = (*self.shape, 1)[:3]
+        if self.transform == "edges":
+            return (channels * DIRECTIONS, -(-height // CELL), -(-width // CELL))
+        return (channels, height, width)
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,7 @@ class Schema:
     drop: tuple[str, ...] = ()
     derived: bool = False
     row_norm: float | None = None
+    drafted: tuple[str, ...] = ()
     source: str = ""
     file: FileFormat = field(default_factory=FileFormat)
     version: int = VERSION
@@ -131,8 +143,7 @@ class Schema:
     def feature_shape(self) -> tuple[int, ...]:
         """(channels, height, width) where one image is all there is, else (d,)."""
         if len(self.features) == 1 and self.features[0].kind == "image":
-            height, width, *channels = self.features[0].shape
-            return (channels[0] if channels else 1, height, width)
+            return self.features[0].feature_shape
         return (self.dimension,)
 
     def column(self, name: str) -> Column:
@@ -144,7 +155,7 @@ class Schema:
 
     def unconfirmed(self) -> tuple[str, ...]:
         """The lines that were read from the data and that nobody has confirmed: `column.key`."""
-        return tuple(f"{column.name}.{key}" for column in self.columns for key in column.unconfirmed)
+        return (*self.drafted, *(f"{column.name}.{key}" for column in self.columns for key in column.unconfirmed))
 
     def digest(self) -> str:
         """SHA-256 of the facts that decide what a row turns into; comments and confirmations do not count."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from momentree.data.schema import BLANKS, COMMON, KEYS, KINDS, VERSION, Column, FileFormat, Schema
 from momentree.errors import InputError, nearest, one_of
 
-TOP = ("version", "target", "derived", "group", "drop", "row_norm", "source", "file", "columns")
+TOP = ("version", "target", "derived", "group", "drop", "row_norm", "unconfirmed", "source", "file", "columns")
 FILE = ("delimiter", "encoding", "missing", "names")
 MAX_BYTES = 16 << 20
 LEAKS = "read from the data: leaks"
@@ -147,6 +147,7 @@ def from_dict(table: Mapping[str, object]) -> Schema:
         drop=strings("drop", table.get("drop", [])),
         derived=yes_no("derived", table.get("derived", False)),
         row_norm=real("row_norm", table["row_norm"]) if "row_norm" in table else None,
+        drafted=top_unconfirmed(strings("unconfirmed", table.get("unconfirmed", []))),
         source=string("source", table.get("source", "")),
         file=FileFormat(
             delimiter=string("file.delimiter", file.get("delimiter", ",")),
@@ -155,6 +156,11 @@ def from_dict(table: Mapping[str, object]) -> Schema:
             names=strings("file.names", file.get("names", [])),
         ),
     )
+
+
+def top_unconfirmed(keys: tuple[str, ...]) -> tuple[str, ...]:
+    known("unconfirmed: ", dict.fromkeys(keys), ("drop",))
+    return keys
 
 
 def column_from(name: str, given: object) -> Column:
@@ -216,14 +222,21 @@ def write(schema: Schema) -> str:
         lines.append("derived = true  # drafted from the data itself: every line marked below leaks something about it")
     for key in ("group", "drop", "row_norm", "source"):
         if getattr(schema, key):
-            lines.append(f"{key} = {quoted(getattr(schema, key))}")
-    default = FileFormat()
-    changed = [f.name for f in fields(default) if getattr(schema.file, f.name) != getattr(default, f.name)]
-    if changed:
-        lines += ["", "[file]", *(f"{key} = {quoted(getattr(schema.file, key))}" for key in changed)]
+            mark = f"  # {LEAKS}" if key in schema.drafted else ""
+            lines.append(f"{key} = {quoted(getattr(schema, key))}{mark}")
+    if schema.drafted:
+        lines.append(f"unconfirmed = {quoted(schema.drafted)}")
+    lines += format_lines(schema.file)
     for column in schema.columns:
         lines += ["", *column_lines(column)]
     return "\n".join(lines) + "\n"
+
+
+def format_lines(file: FileFormat) -> list[str]:
+    """The table [file], where it says anything."""
+    default = FileFormat()
+    changed = [f.name for f in fields(default) if getattr(file, f.name) != getattr(default, f.name)]
+    return ["", "[file]", *(f"{key} = {quoted(getattr(file, key))}" for key in changed)] if changed else []
 
 
 def column_lines(column: Column) -> list[str]:

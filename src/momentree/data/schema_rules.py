@@ -9,6 +9,8 @@ from collections import Counter
 from momentree.data.schema import BLANKS, KINDS, MAX_FEATURES, MAX_VALUES, RULES, VERSION, Column, FileFormat, Schema
 from momentree.errors import InputError, number, one_of, whole
 
+TRANSFORMS = {"number": ("linear", "log"), "image": ("linear", "contrast", "edges")}
+
 
 def check(schema: Schema) -> None:
     """Everything that makes a schema usable; one line where it is not. Values of categories are never quoted."""
@@ -63,8 +65,9 @@ def check_column(column: Column) -> None:
             raise InputError(
                 f"{where}.bounds [{low:g}, {high:g}] are reversed or equal: give [low, high] with low < high"
             )
+    if column.kind in TRANSFORMS:
+        one_of(f"{where}.transform", column.transform, TRANSFORMS[column.kind])
     if column.kind == "number":
-        one_of(f"{where}.transform", column.transform, ("linear", "log"))
         whole(f"{where}.knots", column.knots, at_least=0, at_most=1000, do="0 keeps the number itself")
         if column.knots == 1:
             raise InputError(f"{where}.knots 1 carries nothing: give 0 (the number itself) or at least 2")
@@ -116,10 +119,10 @@ def check_values(where: str, values: tuple[str, ...]) -> None:
 
 
 def check_shape(where: str, column: Column) -> None:
+    if len(column.shape) not in ((2, 3) if column.kind == "image" else (1,)):
+        wanted = "[height, width] or [height, width, channels]" if column.kind == "image" else "[length]"
+        raise InputError(f"{where}.shape has {len(column.shape)} entries: give {wanted}")
     sizes = [whole(f"{where}.shape", size, at_least=1, at_most=MAX_FEATURES) for size in column.shape]
-    wanted = "[height, width] or [height, width, channels]" if column.kind == "image" else "[length]"
-    if len(sizes) not in ((2, 3) if column.kind == "image" else (1,)):
-        raise InputError(f"{where}.shape has {len(sizes)} entries: give {wanted}")
     if math.prod(sizes) > MAX_FEATURES:
         raise InputError(f"{where}.shape has {math.prod(sizes)} numbers: at most {MAX_FEATURES}")
     if column.kind == "image" and len(sizes) == 3 and sizes[2] not in (1, 3):

@@ -66,7 +66,7 @@ class Table(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         """The unit of privacy of each row, numbered from 0 in no meaningful order; -1 where a row has none."""
         if "group" not in self._fields:
             return None
-        hashed = self._fields["group"][self._rows]
+        hashed: Indices = self._fields["group"][self._rows]
         distinct, place = np.unique(hashed, return_inverse=True)
         return np.where(hashed == NO_GROUP, -1, place.ravel() - (len(distinct) > 0 and distinct[0] == NO_GROUP))
 
@@ -99,7 +99,8 @@ class Table(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def features(self, index: int) -> Features:
         """One row's features."""
-        return self.batch(np.array([index]))[0][0]
+        row: Features = self.batch(np.array([index]))[0][0]
+        return row
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         x, y, _ = self.batch(np.array([index]))

@@ -50,7 +50,7 @@ class Hasher:
         return sorted(found)
 
     def column(self, cells: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """A column's features one after the other, and how many each row has; none for a null or a text without a word."""
+        """A column's features one after the other, and how many each row has; a row without a word has none."""
         flat: list[int] = []
         counts = np.zeros(len(cells), np.int64)
         for row, cell in enumerate(cells.to_pylist()):
