@@ -50,7 +50,8 @@ def begin(out: Path, *, plan: Plan | None = None, model: nn.Module | None = None
 
 
 def again(out: Path, *, model: nn.Module | None = None, data: Any = None, **more: Any) -> Run:
-    """Resume, on a model that remembers nothing."""
+    """Resume, on a model that remembers nothing. Most of these folders are copies."""
+    more.setdefault("moved", True)
     return load(out, model or net(seed=99), cross_entropy, rows() if data is None else data, **more)
 
 

@@ -180,6 +180,44 @@ class TestResume:
             again(other)
         again(tmp_path / "run").fit()
 
+    def test_another_update_or_model_or_a_copy_is_refused(self, tmp_path: Path) -> None:
+        begin(tmp_path / "run").close()
+        with pytest.raises(InputError, match="update"):
+            again(tmp_path / "run", update=updates.adam(0.1))
+        with pytest.raises(InputError, match="layers or shapes"):
+            again(tmp_path / "run", model=nn.Linear(5, 3))
+        folder = copy(tmp_path / "run", tmp_path / "copy")
+        with pytest.raises(InputError, match="copy"):
+            again(folder, moved=False)
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        again(tmp_path / "elsewhere", moved=False).close()
+
+    def test_killed_between_the_last_step_and_the_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        begin(tmp_path / "base").close()
+        whole = again(copy(tmp_path / "base", tmp_path / "whole"))
+        whole.fit()
+        run = again(tmp_path / "base")
+        monkeypatch.setattr(run, "finish", sys.exit)
+        with pytest.raises(SystemExit):
+            run.fit()
+        killed(run)
+        resumed = again(tmp_path / "base")
+        for batch in resumed:
+            resumed.step(batch)
+        assert resumed.finished
+        assert torch.equal(weights(resumed.model), weights(whole.model))
+        assert not (tmp_path / "base" / "noise.key").exists()
+
+    def test_progress_is_told_of_durable_steps_only(self, tmp_path: Path) -> None:
+        told = []
+
+        def progress(facts: Any) -> None:
+            saved = sorted((tmp_path / "run" / "checkpoints").iterdir())
+            told.append((facts.step, saved[-1].name))
+
+        begin(tmp_path / "run", progress=progress).fit(checkpoint_every=5)
+        assert told == [(t, f"step-{t:09d}") for t in (5, 10, 12)]
+
     def test_a_damaged_checkpoint_is_refused(self, tmp_path: Path) -> None:
         begin(tmp_path / "run").close()
         tensors = next((tmp_path / "run" / "checkpoints").glob("*/tensors.safetensors"))
@@ -202,7 +240,7 @@ class TestResume:
         whole.fit()
         run = again(tmp_path / "base", progress=lambda f: os.kill(os.getpid(), signal.SIGINT) if f.step == 5 else None)
         with pytest.raises(KeyboardInterrupt):
-            run.fit(checkpoint_every=100)
+            run.fit(checkpoint_every=5)
         assert run.done == 6
         run.close()
         resumed = again(tmp_path / "base")
@@ -496,6 +534,19 @@ class TestRefused:
         assert (tmp_path / "file").read_text() == "precious"
         with pytest.raises(InputError, match="does not exist"):
             load(tmp_path / "nothing", net(), cross_entropy, rows())
+
+    def test_evaluation_in_the_users_own_loop(self, tmp_path: Path) -> None:
+        run = begin(tmp_path / "run")
+        for batch in run:
+            run.step(batch)
+            if batch.step == 6:
+                figures = run.evaluate(rows(seed=3), "unprotected")
+                x, y = rows(seed=3)
+                expected = float(cross_entropy(run.model(x), y).detach())
+                assert figures["loss"] == pytest.approx(expected, rel=1e-5)
+                assert 0 <= figures["accuracy"] <= 1
+        assert [row["step"] for row in read_record(tmp_path / "run")["held_out"]] == [6]
+        assert "not protected" in run.certificate()["holdout"]
 
     def test_held_out_rows_have_to_be_declared(self, tmp_path: Path) -> None:
         run = begin(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,16 +111,21 @@ def family(plan: Any, name: str) -> Any:
 
 
 def reduced_scales(plan: Any) -> Scales:
-    """σ of each family of Algorithm 2, times the clip; `gradient-early` is G up to step 2n where it is told apart."""
+    """σ of each family of Algorithm 2, times the clip. G has one σ up to step 2n (`gradient-early`) and one after it.
+
+    A family that a short run does not have is never asked for; its scale is NaN, so that a mistake could not hide.
+    """
     found = families_of(plan)
-    late = family(plan, "gradient").noise_multiplier * plan.clip
-    early = found["gradient-early"].noise_multiplier * plan.clip if "gradient-early" in found else late
-    anchors = family(plan, "anchor-difference").noise_multiplier * plan.clip
+
+    def scale(name: str) -> float:
+        return float(found[name].noise_multiplier * plan.clip) if name in found else math.nan
+
+    early, late, anchors = scale("gradient-early"), scale("gradient"), scale("anchor-difference")
     border = 2 * plan.shape.steps_per_epoch
     return Scales(
         gradient=lambda end: early if end <= border else late,
         anchors=lambda end: anchors,
-        iterate=family(plan, "iterate-difference").noise_multiplier * plan.clip,
+        iterate=float(family(plan, "iterate-difference").noise_multiplier * plan.clip),
     )
 
 

@@ -87,12 +87,14 @@ class Folder:
         """The key and what recognises the data under it: a new file, readable by its owner only, durable."""
         handle = os.open(self.path / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(secrets, indent=2) + "\n")
+            place = str(os.fstat(file.fileno()).st_ino)
+            file.write(json.dumps({**secrets, "place": place}, indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
         durable(self.path)
 
-    def read_secrets(self) -> dict[str, Any]:
+    def read_secrets(self, *, moved: bool = False) -> dict[str, Any]:
+        """What `write_secrets` wrote. The file's number in the file system tells a copy from the original."""
         if not (self.path / KEY).exists():
             raise InputError(
                 f"run {self.path} is sealed, its noise key is destroyed: it can be used but not resumed; start another"
@@ -100,6 +102,11 @@ class Folder:
         secrets = read_json(self.path / KEY, "noise key")
         if not isinstance(secrets, dict) or not all(isinstance(v, str) for v in secrets.values()):
             raise InputError(f"noise key of {self.path} was changed since it was written: restore it or start another")
+        if secrets.get("place") != str((self.path / KEY).stat().st_ino) and not moved:
+            raise InputError(
+                f"{self.path} is a copy of the folder the run was started in: if the original can still go on, the "
+                "same noise would be used twice; resume the original, or say moved=True if this copy is the only one"
+            )
         return secrets
 
     def seal(self) -> None:

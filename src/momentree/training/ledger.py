@@ -75,12 +75,14 @@ class Ledger:
         self.held_out_rows = rows
         self._held_out_was = rows.describe()
 
-    def measure(self, run: Run) -> None:
-        """The loss on the held-out rows at a step that is durable."""
-        if self.held_out_rows is not None:
-            figures = self.held_out_rows.measure(run.model, run.loss, run.loss_of_batch)
-            shown = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-            self._held_out.append({"step": run.done, **shown})
+    def measure(self, run: Run) -> dict[str, float]:
+        """The loss on the held-out rows, at a step that may be shown."""
+        if self.held_out_rows is None:
+            return {}
+        figures = self.held_out_rows.measure(run.model, run.loss, run.loss_of_batch)
+        shown = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        self._held_out.append({"step": run.done, **shown})
+        return figures
 
     @property
     def last_held_out(self) -> dict[str, Any] | None:
@@ -118,6 +120,7 @@ class Ledger:
             ("code", "another version of momentree or torch: install the one that started it"),
             ("run_id", "another run"),
             ("first_weights", "other first weights"),
+            ("update_facts", "another update: give the update= of the start"),
         ):
             if facts.get(name) != self.identity[name]:
                 raise InputError(f"the checkpoint is of {what}; the same noise is never used for two different values")

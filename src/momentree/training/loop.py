@@ -7,11 +7,7 @@ nothing of a step leaves before its checkpoint is durable. Losses on the private
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +21,7 @@ from momentree.training.data import Batch, Rows
 from momentree.training.digests import release_digest
 from momentree.training.folder import LOG, Folder
 from momentree.training.heldout import HeldOut
+from momentree.training.interrupts import deferred_interrupts
 from momentree.training.ledger import Ledger
 from momentree.training.pieces import Piece
 from momentree.training.releaselog import ReleaseLog
@@ -119,6 +116,7 @@ class Run:
     def __iter__(self) -> Iterator[Batch]:
         while self.done < self.steps:
             yield self._next()
+        self.finish()  # killed after the last step and before the end was written
 
     def step(self, batch: Batch) -> StepFacts:
         """Ask the batch, add the noise, write the digest, move the model. Takes the batch that the run handed out."""
@@ -140,6 +138,8 @@ class Run:
     def fit(self, *, held_out: Any = None, held_out_is: str | None = None, checkpoint_every: int | None = None) -> Run:
         """All steps that are left, with checkpoints; the model is moved in place, and handed over at the end.
 
+        Nothing of a step leaves before its checkpoint is durable: `progress` is called then, and not in between.
+
         `held_out`: rows outside the private ones, whose loss is recorded at checkpoints; `held_out_is` declares them
         `public` or `unprotected`, and the certificate says which.
         """
@@ -156,8 +156,8 @@ class Run:
                     if self.done % self.checkpoint_every == 0 or self.done == self.steps or stop:
                         self.checkpoint()
                         self.ledger.measure(self)
-                    if self._progress is not None:
-                        self._progress(self.facts())
+                        if self._progress is not None:
+                            self._progress(self.facts())
                     if stop and self.done < self.steps:
                         raise KeyboardInterrupt
             except BaseException:
@@ -247,19 +247,27 @@ class Run:
         """Go back to the newest checkpoint: weights, update, release, step."""
         tensors, facts = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
         self.ledger.same_run(facts)
-        self.model.load_state_dict({k[len("model/") :]: v for k, v in tensors.items() if k.startswith("model/")})
+        self._load_weights(tensors)
         self._update.load_state_dict(checkpoints.together("update", tensors, facts["update"]))
         self.done = self._saved = int(facts["step"])
         self._release.load_state(checkpoints.together("release", tensors, facts["release"]), self.done)
         self.ledger.grow(facts["record"])
         return self.done
 
+    def _load_weights(self, tensors: dict[str, Tensor]) -> None:
+        try:
+            self.model.load_state_dict({k[len("model/") :]: v for k, v in tensors.items() if k.startswith("model/")})
+        except RuntimeError:
+            raise InputError(
+                "the model does not have the layers or shapes that the checkpoint has: build the one that was trained"
+            ) from None
+
     def _take_back(self) -> None:
         """Our loop was left by an error: what no checkpoint holds must not be seen, so the model goes back to one."""
-        if self.done != self._saved:
+        if self._stopped or self.done != self._saved:
             self._stopped = self._stopped or f"the run was broken off after step {self.done}"
             tensors, _ = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
-            self.model.load_state_dict({k[len("model/") :]: v for k, v in tensors.items() if k.startswith("model/")})
+            self._load_weights(tensors)
 
     def finish(self) -> None:
         """Hand over the weights, write model, record and certificate, destroy the key unless it is to be kept."""
@@ -302,6 +310,12 @@ class Run:
         """ε at the plan's δ if the run ended here: the planned one, unless the stop was fixed without looking."""
         return epsilon_so_far(self.plan, self.done, stop_fixed_in_advance=stop_fixed_in_advance)
 
+    def evaluate(self, held_out: Any, held_out_is: str | None = None) -> dict[str, float]:
+        """Mean loss (and accuracy) on declared rows outside the private ones; recorded, and named as what they are."""
+        rows = HeldOut(held_out, held_out_is, device=self._rows.device, paired=self._rows.paired)
+        self.ledger.hold_out(rows)
+        return self.ledger.measure(self)
+
     def certificate(self) -> dict[str, Any]:
         """The guarantee, as in `certificate.json`."""
         return self.ledger.certificate(self)
@@ -315,25 +329,3 @@ def modes(model: nn.Module) -> list[bool]:
 def default_interval(shape: Any) -> int:
     """Steps between checkpoints: an epoch, but at least twenty in a run."""
     return int(max(1, min(shape.steps_per_epoch, shape.steps // 20)))
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[list[int]]:
-    """An interruption waits for the end of the step and its checkpoint; a second one does not wait."""
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-
-    def note(number: int, frame: Any) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-        print("stopping after this step", file=sys.stderr)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable
@@ -89,14 +90,19 @@ def load(
     workers: int = 0,
     physical_batch_size: int | None = None,
     units: Indices | None = None,
+    moved: bool = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Go on where a run stopped: the same key, plan, data and code, or one line that says which of them differs."""
+    """Go on where a run stopped: the same key, plan, data and code, or one line that says which of them differs.
+
+    A copy of a folder is refused, because the original may go on too, and two runs that part would use the same noise
+    on different values. `moved=True` says that no other copy is or will be used.
+    """
     from momentree.plan import Plan
 
     folder = Folder.open(path)
     try:
-        kept = folder.read_secrets()
+        kept = folder.read_secrets(moved=moved)
         key = _key_of(kept)
         plan = Plan(**read_plan_facts(Path(path) / "plan.toml"))
         rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
@@ -189,7 +195,9 @@ def _assemble(
         made_up=rows.made_up(),
     )
     size = plan.physical_batch_size if physical_batch_size is None else physical_batch_size
+    chosen = update or default_update(plan, momentum_included=release.momentum_included)
     identity = {
+        "update_facts": json.dumps(chosen.describe(), sort_keys=True, default=str),
         "plan_digest": digest,
         "code": code,
         "run_id": run_id,
@@ -204,7 +212,7 @@ def _assemble(
         rows=rows,
         release=release,
         parameters=parameters,
-        update=update or default_update(plan, momentum_included=release.momentum_included),
+        update=chosen,
         folder=folder,
         ledger=Ledger(plan, identity=identity, initial_weights=initial_weights, noise_source="chacha20", notes=notes),
         batch_of=_places(plan, subkey("order"), len(rows), units),
