@@ -125,6 +125,7 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
             "Train again with the default noise source before anything is published."
         )
     change = UNITS[plan.adjacency].format(unit=unit)
+    article = "an" if unit == "example" else "a"
     factor = math.exp(min(float(facts["epsilon"]), 700.0))
     return (
         f"The model was trained on {plan.examples} rows in {plan.steps} steps. Whoever sees the model, and every step "
@@ -134,7 +135,7 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "
-        f"or raw gradients were disclosed, if N or the settings were chosen by looking at these rows, or if a {unit} "
+        f"or raw gradients were disclosed, if N or the settings were chosen by looking at these rows, or if {article} {unit} "
         f"contributed more rows than declared; other releases from the same rows add up with it."
     )
 

@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 from momentree._version import __version__
 from momentree.errors import InputError
 
-COMMANDS = ("demo", "plan", "account", "list")
-
 
 class Parser(argparse.ArgumentParser):
     """argparse whose complaints are our one-line errors, with the nearest flag or command suggested."""
@@ -103,10 +101,11 @@ def make_parser() -> Parser:
     parser = Parser(prog="momentree", description="Private training with correlated noise in the momentum.")
     parser.add_argument("--version", action="version", version=f"momentree {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    from momentree.cli import listing, planning
+    from momentree.cli import demo, listing, planning, runs, schema, table
 
-    for module in (planning, listing):
+    for module in (demo, planning, schema, table, runs, listing):
         module.add_arguments(commands)
+    commands.choices["schema"].set_defaults(run=schema.run)
     for command in commands.choices.values():
         command.add_argument("--debug", action="store_true", help="show tracebacks, which may hold data")
     return parser

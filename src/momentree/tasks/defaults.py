@@ -45,3 +45,10 @@ def learning_rate(plan: Any) -> float:
     noise = plan.noise_multiplier * iterate_rmse(plan.strategy, plan.momentum)
     natural = NOISE_ON_A_SCORE * plan.batch_size / max(noise, 1e-12)
     return float(min(natural, LARGEST_STEP)) / float(plan.clip)
+
+
+def plain(plan: Any) -> bool:
+    """Whether the plan's update is plain momentum or descent, whose step has the gradient's own size."""
+    from momentree.training.defaults import kind
+
+    return kind(plan) in ("momentum", "nesterov", "sgd", "random-round")
