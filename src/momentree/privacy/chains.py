@@ -45,11 +45,12 @@ def geometric_blocks(places: int, growth: float) -> Blocks:
 
 
 def solve(
-    sizes: list[int], reach: int, own: Own, pair: Pair, *, growth: float = 0.25, tolerance: float = 0.0
+    sizes: list[int], reach: int, own: Own, pair: Pair, *, growth: float = 0.25, tolerance: float | None = None
 ) -> tuple[float, bool, Blocks]:
     """(bound, whether the best path is made of single places, that path). `sizes`: places of each epoch.
 
-    Ends at a path of single places, or when three rounds have gained less than `tolerance`, or when WORK is done.
+    Ends at a path of single places, or when three rounds have gained less than `tolerance` (None: however little they
+    gain), or when WORK is done.
     """
     cut = {size: geometric_blocks(size, growth) for size in set(sizes)}
     best, idle, work = np.inf, 0, 0
@@ -58,7 +59,7 @@ def solve(
         value, path = _first(blocks, own, pair) if reach <= 1 else _second(blocks, own, pair)
         chosen = np.array([blocks[e][b] for e, b in enumerate(path)])
         single = bool(np.all(chosen[:, 0] == chosen[:, 1]))
-        idle = idle + 1 if best - value < tolerance * best else 0
+        idle = idle + 1 if tolerance is not None and best - value < tolerance * best else 0
         best = min(best, value)
         work += sum(len(b) ** (reach + 1) + 20_000 for b in blocks)
         if single or idle == 3 or work > WORK:

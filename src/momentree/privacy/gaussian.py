@@ -7,7 +7,8 @@ Then, exactly,
     δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
 
 Guarantee: `epsilon` returns a bracket whose upper end gives a δ that is no larger than asked, and
-`largest_mu` a μ that is no larger than the truth, both checked on the formula itself before they are returned.
+`largest_mu` a μ that is no larger than the truth, both checked on the formula itself before they are returned; and
+`epsilon_of` at that μ says no more than the ε it was made for.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
             break
     mu = float(brentq(lambda m: _log_delta(m, epsilon) - target, low, high, xtol=1e-16, rtol=1e-14))
     step = 1e-14 * mu
-    while _log_delta(mu, epsilon) + ROUNDING > target:
+    while _log_delta(mu, epsilon) + ROUNDING > target or epsilon_of(mu, delta).upper > epsilon:
         mu, step = mu - step, 2 * step
     return mu
 

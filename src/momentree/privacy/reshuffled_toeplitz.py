@@ -103,7 +103,7 @@ def _squared(c: Array, steps: int, n: int, epochs: int) -> tuple[float, bool, Pa
         return value
 
     exact = gamma.exact and reach == chained
-    value, single, path = solve(sizes, chained, own, pair, tolerance=0.0 if exact else 1e-4)
+    value, single, path = solve(sizes, chained, own, pair, tolerance=None if exact else 1e-4)
     ends = np.where(path[:, 0] < n - 1 - path[:, 1], path[:, 0], path[:, 1])  # the end nearer to the epoch's border
     return value + constant, single and exact, ends
 
