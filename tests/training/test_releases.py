@@ -16,6 +16,7 @@ from momentree.paper.common import clip_to
 from momentree.strategy.identity import Identity
 from momentree.strategy.tree import Tree, level_of
 from momentree.strategy.tree_full import TreeFull, rows_before
+from momentree.training.memory import waiting_vectors
 from momentree.training.releases.lagged import Lagged
 from momentree.training.releases.reduced import Reduced, Scales
 from momentree.training.releases.single import Single
@@ -154,13 +155,39 @@ class TestReduced:
         )
         np.testing.assert_allclose(np.array(path), paper.w, rtol=1e-8, atol=1e-9)
 
-    def test_memory_is_bounded_by_what_is_said(self) -> None:
-        shape = Shape(16, 1, 6)
-        slow, release, _ = self.made(shape, clip=0.4, rho=0.05, source=TableSource())
-        x, y = small_data(16)
-        train(release, NormalisedMomentum(ETA, 0.0), slow.parameters, x, y, Fixed(shape))
-        held = len(release.store._kept) + len(release.store._free)
-        assert held <= 4 * 16 + 2 * 5
+    @pytest.mark.parametrize(("examples", "epochs"), [(16, 6), (13, 4), (37, 3), (5, 1), (6, 2), (1, 4)])
+    def test_memory_is_what_is_said(self, examples: int, epochs: int) -> None:
+        shape = Shape(examples, 1, epochs)
+        _, release, _ = self.made(shape, clip=0.4, rho=0.05, source=TableSource())
+        most = 0
+        for t in range(1, shape.steps + 1):
+            release.ask_(t, [])
+            most = max(most, len(release.store._kept) + len(release.store._free))
+        assert most == waiting_vectors("sensitivity-reduced", examples, epochs)
+
+    def test_a_step_costs_the_same_in_every_epoch(self) -> None:
+        """Vectors read, written and drawn in one epoch: from the third to the fiftieth it is the same work."""
+        shape = Shape(16, 1, 50)
+        source = TableSource()
+        _, release, _ = self.made(shape, clip=0.4, rho=0.05, source=source)
+        work: list[int] = []
+
+        def counted(original: Any) -> Any:
+            def call(*arguments: Any) -> Any:
+                work[-1] += 1
+                return original(*arguments)
+
+            return call
+
+        release.store.get = counted(release.store.get)
+        release.store.put = counted(release.store.put)
+        source.fill_ = counted(source.fill_)  # type: ignore[method-assign]
+        for t in range(1, shape.steps + 1):
+            if (t - 1) % 16 == 0:
+                work.append(0)
+            release.ask_(t, [])
+        assert max(work[2:]) == min(work[2:])
+        assert max(work) <= 16 * 12 * 5  # O(log n) a step
 
     def test_kept_on_disk_the_bits_are_the_same(self, tmp_path: Any) -> None:
         shape = Shape(6, 1, 4)
@@ -236,6 +263,15 @@ class TestLagged:
             path.append(flat(slow.parameters))
         expected = self.reference(x, y, shape, path, clip=clip, rho=0.1, source=source, d=d, **settings)
         np.testing.assert_allclose(np.array(streams), np.array(expected), rtol=1e-10, atol=1e-11)
+
+    def test_memory_is_what_is_said(self) -> None:
+        shape = Shape(10, 3, 4)
+        n = shape.steps_per_epoch
+        _, release, _, _ = self.made(shape, clip=0.3, rho=0.1, leak=0.1, lag=n, fresh=lambda t: t <= n)
+        for t in range(1, shape.steps + 1):
+            release.ask_(t, [])
+        held = len(release.store._kept) + len(release.store._free)
+        assert held == waiting_vectors("epoch-lag", n, 4)
 
     def test_without_noise_or_clips_the_lag_gives_the_plain_gradient_average(self) -> None:
         """u_t = (1-γ)^e g_t + …: with γ = 0 and the same order in every epoch it is the gradient itself."""

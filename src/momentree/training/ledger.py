@@ -119,6 +119,7 @@ class Ledger:
             ("plan_digest", "another plan: give the one in its plan.toml"),
             ("code", "another version of momentree or torch: install the one that started it"),
             ("run_id", "another run"),
+            ("precision", "another precision: give the precision= of the start"),
             ("first_weights", "other first weights"),
             ("update_facts", "another update: give the update= of the start"),
         ):
@@ -175,6 +176,7 @@ class Ledger:
                 "system": platform.system(),
                 "device": str(run.device),
                 "threads": self.identity["threads"],
+                "precision": self.identity["precision"],
                 "run_id": self.identity["run_id"],
                 "code": self.identity["code"],
                 "first_weights": self.identity["first_weights"],

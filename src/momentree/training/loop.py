@@ -24,6 +24,7 @@ from momentree.training.heldout import HeldOut
 from momentree.training.interrupts import deferred_interrupts
 from momentree.training.ledger import Ledger
 from momentree.training.pieces import Piece
+from momentree.training.precision import lowered
 from momentree.training.releaselog import ReleaseLog
 from momentree.training.releases.base import Release
 from momentree.training.stopping import epsilon_so_far
@@ -63,6 +64,7 @@ class Run:
         batch_of: Callable[[int], Indices],
         physical_batch_size: int,
         keep_key: bool,
+        precision: str,
         progress: Progress | None,
     ) -> None:
         self.plan = plan
@@ -81,6 +83,7 @@ class Run:
         self._batch_of = batch_of
         self._size = physical_batch_size
         self._keep_key = keep_key
+        self._precision = precision
         self._progress = progress
         self._log = ReleaseLog(folder.path / LOG)
         self._log.check_complete()
@@ -213,7 +216,8 @@ class Run:
                     "a layer was switched between train() and eval() since the run began, which changes what was "
                     "checked: switch it back before the next step"
                 )
-            released = self._release.ask_(step, batch.pieces)
+            with lowered(self.model, self._precision):
+                released = self._release.ask_(step, batch.pieces)
             if shown:
                 self._log.before_showing(step, release_digest(step, self._release.shown()))
             self.ledger.note(step, released)

@@ -1,8 +1,8 @@
 """What a run keeps besides the model, in vectors of the model's size: declared before it starts, printed by the plan.
 
-`epoch-lag` keeps the iterate and the released stream of every step of an epoch (2n vectors). `sr-nsgd` keeps two
-windows of n and two trees whose windows reach back n steps. That is n·d numbers, so they wait in memory only while that
-is small, and on disk otherwise; either way the count is here and not a surprise.
+`epoch-lag` keeps the iterate and the released stream of every step of an epoch (2n vectors). `sr-nsgd` keeps Ĝ and W
+of an epoch, and two trees whose windows reach back an epoch, n vectors each (4n). That is n·d numbers, so they wait in
+memory only while that is small, and on disk otherwise; either way the count is here and not a surprise.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Memory:
 
 
 def waiting_vectors(kind: str, steps_per_epoch: int, epochs: int) -> int:
-    """An upper bound on the vectors of earlier steps, attained but for a few."""
+    """How many vectors of earlier steps are kept at most: the exact number, once an epoch or two have passed."""
     n = steps_per_epoch
     if kind == "gradient":
         return 0
@@ -56,10 +56,7 @@ def waiting_vectors(kind: str, steps_per_epoch: int, epochs: int) -> int:
         return 2
     if kind == "epoch-lag":
         return 2 * n
-    levels = n.bit_length()
-    windows = n + (n if epochs > 1 else 0)
-    trees = (n + levels + 1) * (2 if epochs > 1 else 1)
-    return windows + trees
+    return 2 * n if epochs == 1 else 4 * n
 
 
 def memory_floats(plan: Any, dimension: int, *, update_vectors: int = 1) -> Memory:

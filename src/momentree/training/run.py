@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from momentree.errors import InputError, whole
+from momentree.errors import InputError, one_of, whole
 from momentree.noise.keys import data_hmac, derive_subkey, new_key
 from momentree.order import SAMPLED
 from momentree.order.base import Indices
@@ -24,6 +24,7 @@ from momentree.training.digests import code_version, weights_digest
 from momentree.training.folder import Folder
 from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
+from momentree.training.precision import PRECISIONS, check_weights
 from momentree.update import Update
 
 __all__ = ["Progress", "Run", "StepFacts", "load", "start"]
@@ -41,6 +42,7 @@ def start(
     loss_of_batch: Callable[..., Any] | None = None,
     update: Update | None = None,
     workers: int = 0,
+    precision: str = "float32",
     physical_batch_size: int | None = None,
     keep_key: bool = False,
     init_note: str | None = None,
@@ -63,8 +65,8 @@ def start(
         run = _assemble(
             plan, model, loss, rows, folder,
             key=given, data=data, run_id=run_id, first_weights=first, loss_of_batch=loss_of_batch, update=update,
-            physical_batch_size=physical_batch_size, keep_key=keep_key, units=units, progress=progress,
-            initial_weights=init_note or "as the model came, taken as public", notes=notes,
+            precision=precision, physical_batch_size=physical_batch_size, keep_key=keep_key, units=units,
+            progress=progress, initial_weights=init_note or "as the model came, taken as public", notes=notes,
         )  # fmt: skip
         folder.write_secrets(
             {"key": given.hex(), "data_hmac": data, "run_id": run_id, "first_weights": first,
@@ -88,6 +90,7 @@ def load(
     loss_of_batch: Callable[..., Any] | None = None,
     update: Update | None = None,
     workers: int = 0,
+    precision: str = "float32",
     physical_batch_size: int | None = None,
     units: Indices | None = None,
     moved: bool = False,
@@ -115,7 +118,7 @@ def load(
         run = _assemble(
             plan, model, loss, rows, folder,
             key=key, data=data, run_id=str(kept.get("run_id")), first_weights=str(kept.get("first_weights")),
-            loss_of_batch=loss_of_batch, update=update, physical_batch_size=physical_batch_size,
+            loss_of_batch=loss_of_batch, update=update, precision=precision, physical_batch_size=physical_batch_size,
             keep_key=kept.get("keep") == "yes", units=units, progress=progress, initial_weights="",
         )  # fmt: skip
         run.restore()
@@ -141,6 +144,7 @@ def _rows(
     if (loss is None) == (loss_of_batch is None):
         what = "neither" if loss is None else "both"
         raise InputError(f"{what} of loss and loss_of_batch given: give exactly one")
+    check_weights(model)
     if device is not None:
         try:
             model.to(torch.device(device))
@@ -170,6 +174,7 @@ def _assemble(
     first_weights: str,
     loss_of_batch: Any,
     update: Update | None,
+    precision: str,
     physical_batch_size: int | None,
     keep_key: bool,
     units: Indices | None,
@@ -198,6 +203,7 @@ def _assemble(
     chosen = update or default_update(plan, momentum_included=release.momentum_included)
     identity = {
         "update_facts": json.dumps(chosen.describe(), sort_keys=True, default=str),
+        "precision": precision,
         "plan_digest": digest,
         "code": code,
         "run_id": run_id,
@@ -218,6 +224,7 @@ def _assemble(
         batch_of=_places(plan, subkey("order"), len(rows), units),
         physical_batch_size=default_physical(plan) if size is None else whole("physical_batch_size", size),
         keep_key=keep_key,
+        precision=one_of("precision", precision, PRECISIONS),
         progress=progress,
     )
 
