@@ -6,11 +6,14 @@ What is not listed is refused; nothing is priced by something that looks similar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from momentree.errors import NoProofError, one_of
 from momentree.order import (
     ORDERS,
+    SAMPLED,
     BallsInBins,
     CyclicPoisson,
     Fixed,
@@ -18,6 +21,7 @@ from momentree.order import (
     Poisson,
     RandomAllocation,
     Reshuffled,
+    Shape,
     SinglePass,
 )
 from momentree.order.sampled import Sampled
@@ -27,6 +31,7 @@ from momentree.strategy.base import Strategy
 from momentree.strategy.dense import Dense
 from momentree.strategy.restarted import Restarted
 from momentree.strategy.toeplitz import Toeplitz
+from momentree.strategy.tree import Tree
 
 FACTOR: dict[Adjacency, float] = {"zero-out": 1.0, "replace-one": 2.0}
 """Sensitivity of an unamplified release under the adjacency, relative to zero-out."""
@@ -105,10 +110,10 @@ def _allocation(order: RandomAllocation, strategy: Strategy) -> str:
     if strategy.steps <= n:
         return "one epoch: one place, drawn independently, and C ≥ 0"
     width = band(strategy)
-    if isinstance(strategy, Toeplitz) and width <= n:
+    if width <= n and not isinstance(strategy.inner if isinstance(strategy, Restarted) else strategy, Tree):
         return "bands of C up to n: only neighbouring epochs meet, and the forward recursion is exact"
     if isinstance(strategy, Restarted):
-        raise NoProofError(
+        raise NoProofError(  # wide, and two epochs in a block: places of one epoch would tell about the other's
             f"random-allocation with strategy {strategy.name} restarted every {strategy.inner.steps} steps, where an "
             f"epoch has {n}: no account, restart every epoch exactly"
         )
@@ -124,7 +129,7 @@ def is_identity(strategy: Strategy) -> bool:
 
 
 def band(strategy: Strategy) -> int:
-    """How many diagonals of C are in use; T where the form does not say."""
+    """How many diagonals of C are in use; T where the form does not say (a tree's nodes grow with T)."""
     if isinstance(strategy, Toeplitz):
         used = np.flatnonzero(strategy.coefficients)
         return int(used[-1]) + 1 if len(used) else 1
@@ -157,3 +162,30 @@ def check_release(release: Release) -> str:
             "place and the worst case is taken; take the fixed order"
         )
     return reason
+
+
+def check_loader(order_name: str, sizes: Sequence[int], shape: Shape) -> None:
+    """Whether batches that come from elsewhere, of these sizes, may be declared as this order; NoProofError if not.
+
+    Only orders that are priced by their worst case can be declared: what an amplified account needs, independent places
+    from a secret key that nobody sees, cannot be read off batches.
+    """
+    one_of("order", order_name, ORDERS)
+    n, rest = shape.steps_per_epoch, shape.examples - (shape.steps_per_epoch - 1) * shape.batch_size
+    epoch = [shape.batch_size] * (n - 1) + [rest]
+    partition = list(sizes) == (epoch * shape.epochs)[: len(sizes)]
+    if ORDERS[order_name].kind in SAMPLED:
+        what = (
+            "batches of equal size are a shuffled partition, where one row's place tells about another's"
+            if partition
+            else "what its account needs, independent places that stay secret, cannot be read off them"
+        )
+        raise NoProofError(
+            f"batches made elsewhere declared as {order_name}: {what}; let this library draw them, or declare "
+            "reshuffled, or fixed where every epoch has the same order"
+        )
+    if not partition:
+        raise NoProofError(
+            f"batches declared as {order_name} with sizes other than {shape.batch_size} (and {rest} at the end of an "
+            "epoch): a row would take part twice in an epoch, or not be where the account has it"
+        )
