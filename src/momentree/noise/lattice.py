@@ -21,17 +21,21 @@ def tail_end(bits: int = RADIUS_BITS) -> float:
     return math.sqrt(2 * math.log(2) * whole("bits", bits))
 
 
-def tail_delta(coordinates: float, mu: float, epsilon: float, *, delta: float = 0.0, bits: int = RADIUS_BITS) -> float:
+def tail_delta(
+    coordinates: float, mu: float | None, epsilon: float, *, delta: float = 0.0, bits: int = RADIUS_BITS
+) -> float:
     """What to add to `delta` for the missing tail, in a run that draws so many coordinates (all rows together).
 
     Guarantee: a mechanism that is (ε, δ)-private with normals, and whose shifts are bounded by `mu` in all, is
     (ε, δ + this)-private with pairs of normals of radius below `tail_end(bits)`. Proof in docs/noise.md:
-    e^ε 2^-bits min(n, mu · tail_end · √n / π) for n pairs, and the normalisation.
+    e^ε 2^-bits min(n, mu · tail_end · √n / π) for n pairs, and the normalisation. `mu=None` for an amplified order,
+    whose law is a mixture of shifts: then n alone.
     """
     pairs = number("coordinates", coordinates, above=0.0) / 2 + 1
-    mu, epsilon = number("mu", mu, at_least=0.0), number("epsilon", epsilon, at_least=0.0)
-    missing = 2.0**-bits
-    crossings = min(pairs, mu * tail_end(bits) * math.sqrt(pairs) / math.pi)
+    epsilon, missing = number("epsilon", epsilon, at_least=0.0), 2.0**-bits
+    crossings = pairs
+    if mu is not None:
+        crossings = min(pairs, number("mu", mu, at_least=0.0) * tail_end(bits) * math.sqrt(pairs) / math.pi)
     added = math.exp(min(epsilon, 700.0)) * missing * crossings
     # (1 - missing)^-pairs, rounded up
     normalised = (delta + added) * math.exp(min(700.0, pairs * missing / (1 - missing)))

@@ -82,8 +82,11 @@ class NoiseStream:
         self._interrupted = False
         self._buffers = threading.local()
         self._pool: ThreadPoolExecutor | None = None
-        wanted = min(torch.get_num_threads(), MOST_THREADS) if threads is None else whole("threads", threads)
-        self._threads = min(wanted, max(1, len(self._chunks) // 4)) if self._on_cpu else 1
+        if threads is None:
+            threads = min(torch.get_num_threads(), MOST_THREADS, len(self._chunks) // 4)
+        else:
+            threads = min(whole("threads", threads), len(self._chunks))
+        self._threads = max(1, threads) if self._on_cpu else 1
 
     def add_(self, blocks: Sequence[Tensor], scale: float) -> None:
         """blocks += scale · the noise of the next step."""
