@@ -126,11 +126,13 @@ def record_ends(
     quotes = np.flatnonzero(data == QUOTE)
     if not len(quotes):
         return ends + 1
-    before = np.where(quotes > 0, data[np.maximum(quotes - 1, 0)], LF)
-    after = np.where(quotes + 1 < len(data), data[np.minimum(quotes + 1, len(data) - 1)], QUOTE)
-    opening = np.arange(len(quotes)) % 2 == 0
-    edges = np.array([delimiter, LF, CR, QUOTE], np.uint8)
-    wrong = np.flatnonzero(~np.isin(np.where(opening, before, after), edges))
+    # A quote at an even place opens a cell, or goes on after a doubled one: an edge or a quote stands before it.
+    # A quote at an odd place closes: what follows is an edge, or the second of a doubled pair.
+    beside = quotes + np.where(np.arange(len(quotes)) % 2 == 0, -1, 1)
+    inside = (beside >= 0) & (beside < len(data))
+    edge = np.zeros(256, np.bool_)
+    edge[[delimiter, LF, CR, QUOTE]] = True
+    wrong = np.flatnonzero(inside & ~edge[data[np.where(inside, beside, 0)]])
     parity = np.searchsorted(quotes, ends)
     if len(wrong):
         at = line + int(np.searchsorted(ends[parity % 2 == 0], quotes[wrong[0]]))
@@ -151,44 +153,54 @@ def parse(path: Path, file: FileFormat, names: list[str], wanted: list[str]) -> 
                 data, ends, skip = data[ends[0] :], ends[1:] - ends[0], 0
                 if not len(ends):
                     continue
-            waiting.append(pool.submit(rows, path, data, len(ends), file, names, wanted))
+            waiting.append(pool.submit(rows, path, data, ends, file, names, wanted))
             if len(waiting) > 2:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def rows(path: Path, data: bytes, count: int, file: FileFormat, names: list[str], wanted: list[str]) -> pa.RecordBatch:
-    """One block's rows; a record with the wrong number of cells is a row of nulls where it stands."""
-    bad: list[int] = []
-    table = parsed(path, data, file, names, wanted, bad)
-    if table.num_rows + len(bad) != count:
-        raise InputError(f"data {path} has records that cannot be told apart: quote cells that hold line ends")
-    if bad:
-        place = np.zeros(count, np.int64)
-        good = np.ones(count, np.bool_)
-        good[np.array(bad) - 1] = False
-        place[good] = np.arange(table.num_rows)
-        table = table.take(pa.array(place, mask=~good))
-    return table.combine_chunks().to_batches(max_chunksize=max(1, count))[0]
+def rows(
+    path: Path, data: bytes, ends: NDArray[np.int64], file: FileFormat, names: list[str], wanted: list[str]
+) -> pa.RecordBatch:
+    """One block's rows; a record with the wrong number of cells is a row of nulls where it stands.
+
+    pyarrow never meets such a record: its own way with them shows their text and, in some, loses their place.
+    """
+    good = well_formed(np.frombuffer(data, np.uint8), ends, ord(file.delimiter), len(names))
+    if not good.all():
+        data = b"".join(data[a:b] for a, b, kept in zip([0, *ends[:-1]], ends, good, strict=True) if kept)
+    table = parsed(path, data, file, names, wanted)
+    if table.num_rows != int(good.sum()):
+        raise damaged(path, "delimited text")
+    if not good.all():
+        table = table.take(pa.array(np.cumsum(good) - 1, mask=~good))
+    return table.combine_chunks().to_batches(max_chunksize=len(good))[0]
 
 
-def parsed(path: Path, data: bytes, file: FileFormat, names: list[str], wanted: list[str], bad: list[int]) -> pa.Table:
-    """pyarrow's parse of whole records, cells kept as bytes; `bad` receives the numbers of the malformed ones."""
+def well_formed(data: NDArray[np.uint8], ends: NDArray[np.int64], delimiter: int, cells: int) -> NDArray[np.bool_]:
+    """Which records have the right number of cells; one that is blank has none."""
+    marks = np.flatnonzero(data == delimiter)
+    quotes = np.flatnonzero(data == QUOTE)
+    if len(quotes):
+        marks = marks[np.searchsorted(quotes, marks) % 2 == 0]
+    starts = np.concatenate([[0], ends[:-1]])
+    found = np.searchsorted(marks, ends) - np.searchsorted(marks, starts) + 1
+    blank = np.isin(data[starts], (LF, CR))
+    good: NDArray[np.bool_] = (found == cells) & ~blank
+    return good
 
-    def malformed(row: pacsv.InvalidRow) -> str:
-        bad.append(row.number)
-        return "skip"
 
+def parsed(path: Path, data: bytes, file: FileFormat, names: list[str], wanted: list[str]) -> pa.Table:
+    """pyarrow's parse of whole, well-formed records; cells are kept as bytes."""
+    if not data or not wanted:
+        return pa.table({name: pa.array([], pa.binary()) for name in wanted})
     try:
         return pacsv.read_csv(
             pa.BufferReader(data),
             read_options=pacsv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
             parse_options=pacsv.ParseOptions(
-                delimiter=file.delimiter,
-                newlines_in_values=True,
-                ignore_empty_lines=False,
-                invalid_row_handler=malformed,
+                delimiter=file.delimiter, newlines_in_values=True, ignore_empty_lines=False
             ),
             convert_options=pacsv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.binary()),
@@ -198,5 +210,5 @@ def parsed(path: Path, data: bytes, file: FileFormat, names: list[str], wanted: 
                 check_utf8=False,
             ),
         )
-    except pa.ArrowException:
+    except pa.ArrowException:  # its message quotes the row
         raise damaged(path, "delimited text") from None

@@ -8,6 +8,8 @@ Rows are streamed; an array in Fortran order is the exception, it has to be read
 from __future__ import annotations
 
 import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,20 @@ from momentree.errors import InputError
 
 BATCH_BYTES = 8 << 20
 MAX_COLUMNS = 10_000
-BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+BROKEN = (
+    *(
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        NotImplementedError,
+        RuntimeError,
+        SyntaxError,
+    ),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, MemoryError, Warning),
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +163,7 @@ def batches(path: Path, wanted: list[tuple[str, Stored, int]], rows: int) -> Ite
                     for array in arrays
                 }
                 yield batch(path, parts, wanted, count)
-    except (*BROKEN, MemoryError):
+    except BROKEN:
         raise damaged(path, "NumPy") from None
 
 
