@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from momentree.errors import InputError
-from momentree.order import ORDERS, SAMPLED, Shape, make, physical
+from momentree.order import ORDERS, SAMPLED, Shape, forget, make, physical
 from momentree.order.draws import below, subkey, words
 
 KEY = bytes(range(32))
@@ -233,3 +233,15 @@ def test_every_order_is_described_by_what_builds_it():
         assert isinstance(again, entry.kind)
         assert again == built(name, Shape(20, 5, 2))
         assert (again.participation == "amplified") == again.secret == isinstance(again, SAMPLED)
+
+
+def test_nothing_drawn_is_kept_once_forgotten():
+    from momentree.order.draws import permutation
+    from momentree.order.sampled import places
+
+    for name in ("reshuffled", "balls-in-bins"):
+        make(name, Shape(20, 5, 2)).batch(1, KEY)
+    assert permutation.cache_info().currsize > 0
+    assert places.cache_info().currsize > 0
+    forget()
+    assert permutation.cache_info().currsize == places.cache_info().currsize == 0

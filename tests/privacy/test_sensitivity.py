@@ -28,10 +28,11 @@ def held_against_brute_force(rng: np.random.Generator, count: int) -> dict[str, 
         steps = int(rng.integers((epochs - 1) * n + 1, n * epochs + 1))  # a last epoch that is cut short, too
         strategy = draw_any(steps, rng)
         matrix = strategy.matrix()
-        scales = tuple(float(s) for s in rng.random(epochs)) if rng.random() < 0.4 else ()
+        entries = steps if rng.random() < 0.3 else epochs  # one a step, or one an epoch
+        scales = tuple(float(s) for s in rng.random(entries)) if rng.random() < 0.4 else ()
         for participation in ("fixed", "one-per-epoch"):
             given = scales if participation == "fixed" else ()
-            x = np.repeat(given or (1.0,) * epochs, n)[:steps]
+            x = np.array(given) if len(given) == steps else np.repeat(given or (1.0,) * epochs, n)[:steps]
             found = sensitivity(strategy, participation, n, scales=given)
             equal, absolute = worst_norm(matrix, participation, n, x), worst_absolute(matrix, participation, n, x)
             assert found.value >= absolute * (1 - 1e-12), (strategy.describe(), n, participation)
@@ -220,7 +221,7 @@ def test_blocked_sums_are_sums():
     [
         (lambda: sensitivity(Tree(12, 0.9), "one-per-epoch", 4, scales=(1.0, 0.1, 0.1)), NoProofError, "fixed"),
         (lambda: sensitivity(Tree(12, 0.9), "amplified", 4), NoProofError, "loss distribution"),
-        (lambda: sensitivity(Tree(12, 0.9), "fixed", 4, scales=(1.0, 0.1)), InputError, "3 epochs"),
+        (lambda: sensitivity(Tree(12, 0.9), "fixed", 4, scales=(1.0, 0.1)), InputError, "3 epochs of 12 steps"),
         (lambda: sensitivity(Tree(12, 0.9), "fixed", 4, scales=(1.0, -0.1, 0.0)), InputError, "negative"),
         (lambda: sensitivity(Tree(12, 0.9), "fixed", 0), InputError, "steps_per_epoch"),
         (

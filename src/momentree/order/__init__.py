@@ -8,11 +8,13 @@ from momentree.errors import InputError, one_of
 from momentree.order.balls_in_bins import BallsInBins
 from momentree.order.base import Indices, Order, Participation, Shape
 from momentree.order.cyclic_poisson import CyclicPoisson
+from momentree.order.draws import permutation
 from momentree.order.fixed import Fixed
 from momentree.order.physical import Mask, physical
 from momentree.order.poisson import Poisson
 from momentree.order.random_allocation import RandomAllocation
 from momentree.order.reshuffled import Reshuffled
+from momentree.order.sampled import places
 from momentree.order.single_pass import SinglePass
 
 
@@ -72,6 +74,12 @@ def make(
     return order
 
 
+def forget() -> None:
+    """Drop the permutations and places that are kept between steps: they are as secret as the key they came from."""
+    permutation.cache_clear()
+    places.cache_clear()
+
+
 SAMPLED = (Poisson, CyclicPoisson, BallsInBins, RandomAllocation)
 
 __all__ = [
@@ -90,6 +98,7 @@ __all__ = [
     "Reshuffled",
     "Shape",
     "SinglePass",
+    "forget",
     "make",
     "physical",
 ]

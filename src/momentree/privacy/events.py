@@ -13,7 +13,8 @@ from momentree.strategy.base import Strategy
 class Release:
     """`g_t + σ·(C⁺ z)_t` for t = 1 … T, in units of `clip / batch_size`: everything that a run gives away.
 
-    `scales`: s_e, the sensitivity of epoch e's query relative to the clip, one entry an epoch; empty means 1 for all.
+    `scales`: s_e, the sensitivity of epoch e's query relative to the clip, one entry an epoch (or one a step); empty
+    means 1 for all.
     `group_size`: at most this many rows of one unit of privacy (1: the example itself).
     """
 

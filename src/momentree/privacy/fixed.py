@@ -27,15 +27,19 @@ Ends = NDArray[np.int64]
 
 
 def weights_of(scales: tuple[float, ...], steps: int, steps_per_epoch: int) -> Array | None:
-    """x_t = s_e for every step of epoch e; None means 1 everywhere."""
+    """x_t = s_e for every step of epoch e, or one number a step; None means 1 everywhere."""
     if not scales or all(s == 1.0 for s in scales):
         return None
     epochs = -(-steps // steps_per_epoch)
-    if len(scales) != epochs:
-        raise InputError(f"{len(scales)} scales for {epochs} epochs: give one an epoch, or none for 1 everywhere")
+    if len(scales) not in (epochs, steps):
+        raise InputError(
+            f"{len(scales)} scales for {epochs} epochs of {steps} steps: give one an epoch, or one a step, or none for "
+            "1 everywhere"
+        )
     if not all(0.0 <= s < np.inf for s in scales):
         raise InputError("a scale is negative or not finite: give the query's sensitivity of each epoch, at least 0")
-    return np.repeat(np.asarray(scales, dtype=np.float64), steps_per_epoch)[:steps]
+    given = np.asarray(scales, dtype=np.float64)
+    return given if len(given) == steps else np.repeat(given, steps_per_epoch)[:steps]
 
 
 def cumulative(values: Array) -> Array:
