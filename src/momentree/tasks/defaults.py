@@ -4,8 +4,9 @@
 2. 32 steps an epoch, 20 epochs: with noise correlated over the epoch, more steps cost little, and fewer are too few
    for a linear model to arrive (`benchmarks/records/defaults.json`).
 3. Momentum 0.9, steps that fall linearly to zero, the fixed order, the strategy with the least noise on the iterates.
-4. The step size: noise alone may move the score of a row of norm 1 by `NOISE_ON_A_SCORE`. With r the noise on one
-   coordinate of Σ m̂ that the plan states (units of clip / batch), that is η = NOISE_ON_A_SCORE · B / (r · clip); never
+4. The step size: noise alone may move the score of a row of norm 1 by `NOISE_ON_A_SCORE`, a predicted number (scaled to
+   [−1, 1]) by `NOISE_ON_A_NUMBER` before the falling steps average it away. With r the noise on one
+   coordinate of Σ m̂ that the plan states (units of clip / batch), that is η = noise · B / (r · clip); never
    above `LARGEST_STEP` / clip.
 """
 
@@ -16,7 +17,8 @@ from typing import Any
 STEPS_PER_EPOCH = 32
 EPOCHS = 20
 CLIP = 0.3
-NOISE_ON_A_SCORE = 1.5
+NOISE_ON_A_SCORE = 2.5
+NOISE_ON_A_NUMBER = 1.0
 LARGEST_STEP = 256.0
 
 
@@ -38,12 +40,13 @@ def fill(facts: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return chosen, why
 
 
-def learning_rate(plan: Any) -> float:
-    """η by rule 4, from public numbers of the plan alone."""
+def learning_rate(plan: Any, kind: str = "classes") -> float:
+    """η by rule 4, from public numbers of the plan alone; `kind` is the task's."""
     from momentree.strategy.error import iterate_rmse
 
     noise = plan.noise_multiplier * iterate_rmse(plan.strategy, plan.momentum)
-    natural = NOISE_ON_A_SCORE * plan.batch_size / max(noise, 1e-12)
+    allowed = NOISE_ON_A_NUMBER if kind == "bounded" else NOISE_ON_A_SCORE
+    natural = allowed * plan.batch_size / max(noise, 1e-12)
     return float(min(natural, LARGEST_STEP)) / float(plan.clip)
 
 

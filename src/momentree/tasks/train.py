@@ -81,10 +81,10 @@ def build(schema: Schema, task: Task, choices: Choices, seed: int) -> nn.Module:
     return model if len(shape) == 1 else nn.Sequential(nn.Unflatten(1, shape), model)
 
 
-def update_of(plan: Plan) -> Update:
+def update_of(plan: Plan, task: Task) -> Update:
     """The plan's update; where no step size was given for plain momentum, the one of the documented rule."""
     by_rule = plan.learning_rate is None and defaults.plain(plan)
-    rate = defaults.learning_rate(plan) if by_rule else None
+    rate = defaults.learning_rate(plan, task.kind) if by_rule else None
     return default_update(plan, momentum_included=plan.preset.query == "sensitivity-reduced", rate=rate)
 
 
@@ -147,7 +147,7 @@ def train(
             task.loss(),
             rows_of(private, schema, plan),
             out=out,
-            update=update_of(plan),
+            update=update_of(plan, task),
             device=device,
             keep_key=keep_key,
             init_note=note or ("zeros" if choices.model == "linear" else f"drawn from the public seed {seed}"),
@@ -187,7 +187,7 @@ def resume(
             model,
             task.loss(),
             rows_of(tables.private, schema, plan),
-            update=update_of(plan),
+            update=update_of(plan, task),
             device=device,
             units=tables.private.groups if plan.order.secret and schema.group is not None else None,
             progress=progress,
