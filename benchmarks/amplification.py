@@ -1,0 +1,112 @@
+"""Noise on Σm̂ under the amplified orders at the same (ε, δ): every σ is certified, none is an estimate.
+
+n = 100 steps an epoch, 10 epochs, momentum 0.9, δ = 1e-4, zero-out; root mean square over the steps in units of
+`clip / batch_size`; banded square root of the running sum's workload, `band` coefficients. `unamplified` is the fixed
+order. Writes one JSON line a row to benchmarks/records/amplification.jsonl.
+
+    python benchmarks/amplification.py [--quick] [--epsilon 1 2 4 8] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from momentree.order import BallsInBins, Fixed, Order, Poisson, RandomAllocation
+from momentree.order.base import Shape
+from momentree.privacy.account_of import calibrate
+from momentree.privacy.amplified import calibrate_release
+from momentree.privacy.events import Release
+from momentree.strategy import Strategy, iterate_rmse
+from momentree.strategy.bsr import Bsr
+from momentree.strategy.identity import Identity
+from momentree.strategy.workload import iterate_workload
+
+STEPS_PER_EPOCH, EPOCHS, MOMENTUM, DELTA = 100, 10, 0.9, 1e-4
+SHAPE = Shape(STEPS_PER_EPOCH * 10, 10, EPOCHS)
+BANDS = {1.0: (4, 16), 2.0: (4, 16, 32), 4.0: (4, 16, 32), 8.0: (4, 16, 64)}
+KEPT_BANDS = {1.0: (1, 64), 2.0: (1, 64), 4.0: (1, 64), 8.0: (1, 100)}
+
+
+def banded(band: int) -> Strategy:
+    steps = SHAPE.steps
+    if band == 1:
+        return Identity(steps)
+    return Bsr(steps, iterate_workload(steps, MOMENTUM).square_root(band))
+
+
+def rows(epsilon: float) -> Iterator[tuple[Order, int]]:
+    yield Poisson(SHAPE), 1
+    for band in KEPT_BANDS[epsilon]:
+        yield BallsInBins(SHAPE), band
+    for band in (1, *BANDS[epsilon]):
+        yield RandomAllocation(SHAPE), band
+    for band in (1, STEPS_PER_EPOCH):
+        yield Fixed(SHAPE, seed=0), band
+
+
+def measure(order: Order, band: int, epsilon: float, seed: int) -> dict[str, object]:
+    strategy, start = banded(band), time.perf_counter()
+    release = Release(strategy, order, "zero-out", 10.0 / epsilon)
+    if order.participation == "amplified":
+        found = calibrate_release(release, epsilon, DELTA, seed=seed)
+        sigma, account, used = found.noise_multiplier, found.account, found.seed
+        bracket = account.epsilon(DELTA)
+        method, failure = account.method, account.failure_probability
+    else:
+        sigma, used, failure = calibrate(release, epsilon, DELTA), seed, 0.0
+        bracket, method = None, "Gaussian, closed form"
+    return {
+        "order": order.name,
+        "band": band,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "noise_multiplier": sigma,
+        "iterate_rmse": sigma * iterate_rmse(strategy, MOMENTUM),
+        "epsilon_lower": epsilon if bracket is None else bracket.lower,
+        "epsilon_upper": epsilon if bracket is None else bracket.upper,
+        "method": method,
+        "failure_probability": failure,
+        "seed": used,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the rows that are computed without sampling, at ε = 1")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "records" / "amplification.jsonl")
+    args = parser.parse_args()
+    head = {"commit": commit(), "machine": platform.processor() or platform.machine(), "numpy": np.__version__}
+    print(json.dumps(head))
+    lines = [json.dumps(head)]
+    for epsilon in [1.0] if args.quick else args.epsilon:
+        for order, band in rows(epsilon):
+            if args.quick and band != 1:
+                continue
+            row = measure(order, band, epsilon, args.seed)
+            lines.append(json.dumps(row))
+            noise, seconds = row["iterate_rmse"], row["seconds"]
+            print(f"ε={epsilon:g} {order.name:18} band {band:3d}  noise {noise:8.3f}   {seconds} s", flush=True)
+            assert isinstance(noise, float) and math.isfinite(noise)
+            if not args.quick:
+                args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
