@@ -99,7 +99,8 @@ def slow_grams(text: str, first: int, last: int, dimension: int) -> set[int]:
     words = re.findall(r"[^\W_]+", text.lower().replace("'", ""))
     grams = {" ".join(words[i : i + k]) for k in range(first, last + 1) for i in range(len(words) - k + 1)}
     return {
-        int.from_bytes(hashlib.blake2b(g.encode(), digest_size=8, person=b"momentree-text-1").digest(), "little") % dimension
+        int.from_bytes(hashlib.blake2b(g.encode(), digest_size=8, person=b"momentree-text-1").digest(), "little")
+        % dimension
         for g in grams
     }
 

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data import fixtures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data import fixtures
 from momentree.data.holdout import Holdout
 from momentree.data.ingest import Ingest
 from momentree.data.schema import Column, Schema
@@ -33,7 +33,9 @@ def whole(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz"])
 @pytest.mark.parametrize("norm", [None, 2.0])
 def test_every_format_gives_what_the_rows_say(tmp_path: Path, name: str, norm: float | None) -> None:
-    write = {"csv": fixtures.write_csv, "parquet": fixtures.write_parquet, "npz": fixtures.write_npz}[name.split(".")[1]]
+    write = {"csv": fixtures.write_csv, "parquet": fixtures.write_parquet, "npz": fixtures.write_npz}[
+        name.split(".")[1]
+    ]
     table = read_table(write(tmp_path / name), fixtures.schema(row_norm=norm)).private
     x, y, usable = whole(table)
     assert usable.tolist() == [True, True, True, True, False, True]
@@ -62,7 +64,10 @@ def test_changing_one_row_moves_no_other(seed: int, place: int) -> None:
     two = {name: [*cells[:place], random_column(rng, 1)[0], *cells[place + 1 :]] for name, cells in one.items()}
     ingest = Ingest(schema)
     tables = [
-        Table(schema, ingest.fields(pa.record_batch([pa.array(c, pa.string()) for c in cells.values()], names=list(cells))))
+        Table(
+            schema,
+            ingest.fields(pa.record_batch([pa.array(c, pa.string()) for c in cells.values()], names=list(cells))),
+        )
         for cells in (one, two)
     ]
     others = np.flatnonzero(np.arange(20) != place)
@@ -255,7 +260,9 @@ def peak_of_reading(tmp_path: Path, rows: int) -> int:
     """Bytes of anonymous memory at the peak, beyond what the imports take."""
     rng = np.random.default_rng(0)
     path = tmp_path / f"{rows}.parquet"
-    with pq.ParquetWriter(path, pa.schema([(f"n{j}", pa.float64()) for j in range(19)] + [("y", pa.int64())])) as writer:
+    with pq.ParquetWriter(
+        path, pa.schema([(f"n{j}", pa.float64()) for j in range(19)] + [("y", pa.int64())])
+    ) as writer:
         for start in range(0, rows, 100_000):
             size = min(100_000, rows - start)
             columns = [rng.normal(size=size) for _ in range(19)] + [rng.integers(0, 2, size)]

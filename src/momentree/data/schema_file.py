@@ -92,7 +92,9 @@ def value_text(name: str, given: object) -> str:
     """A declared value as the text that cells are compared with: 1, 1.0 and "1" are the same value."""
     if isinstance(given, bool):
         return "true" if given else "false"
-    if isinstance(given, float) and math.isfinite(given) and given == int(given):
+    if isinstance(given, float) and not math.isfinite(given):
+        raise InputError(f"{name} in the schema has a number that is not finite: put it in quotes if it is a word")
+    if isinstance(given, float) and given == int(given):
         return str(int(given))
     if isinstance(given, (int, float)):
         try:
