@@ -33,6 +33,8 @@ from momentree.strategy.tree_ls import TreeLS
 
 Sensitivity = Callable[[Strategy], float]
 USUAL_BUFFERS = 4
+SCHEDULE_STEPS = 2_000
+"""Bands and buffers of longer runs are chosen by the schedule's average; figures are always those of the schedule."""
 ENOUGH = 1.002
 """A smaller band, or fewer buffers, is taken where the loss is within this factor of the best."""
 
@@ -53,7 +55,8 @@ class Scorer:
         except NoProofError as refusal:
             self.refusals.append(refusal)
             return math.inf
-        return scale * rms_error(strategy, self.setting.target)
+        target = self.setting.target
+        return scale * rms_error(strategy, target if target.steps <= SCHEDULE_STEPS else target.averaged())
 
 
 Builder = Callable[[Setting, Scorer, int | None], Restartable]
@@ -154,17 +157,13 @@ def _blt(setting: Setting, scorer: Scorer, budget: int | None) -> Restartable:
     best = min(loss for _, loss in fits)
     chosen = next(blt for blt, loss in fits if loss <= ENOUGH * best)
     own = scorer.loss(chosen)
-    if math.isclose(own, fixed_sensitivity(repeat(chosen, setting), n) * _error(chosen, setting), rel_tol=1e-6):
-        return chosen
+    if math.isclose(own, Scorer(setting, lambda c: fixed_sensitivity(c, n)).loss(chosen), rel_tol=1e-6):
+        return chosen  # the order is the fixed one
     others = [fit(chosen.buffers, n, "one-per-epoch")[0], fit(chosen.buffers, steps, "fixed")[0]]
     losses = [own, *(scorer.loss(other) for other in others)]
     if math.isinf(min(losses)):
         raise scorer.refusals[-1]
     return [chosen, *others][losses.index(min(losses))]
-
-
-def _error(block: Restartable, setting: Setting) -> float:
-    return rms_error(repeat(block, setting), setting.target)
 
 
 STRATEGIES: dict[str, Entry] = {

@@ -2,9 +2,9 @@
 
 In units of clip / batch_size; multiply by σ, or by a sensitivity to compare strategies at the same μ. Only `dense` is
 materialised. What each costs at a constant step size: trees and `blt` O(log T) small products, the other Toeplitz forms
-a power series of as many terms as it takes C⁻¹ to die out. With a schedule: trees O(T); Toeplitz O(T²) time and O(T)
-memory up to T = 20,000, above that base rows are sampled evenly (`SAMPLED` strata), good to about 1e-3 of the figure.
-These are figures of merit: no privacy rests on them.
+a power series of as many terms as it takes C⁻¹ to die out. With a schedule: trees and identity O(T); other Toeplitz
+forms O(T²) time and O(T) memory up to T = 20,000, above that base rows are sampled evenly (`SAMPLED` strata), good to
+about 1e-3 of the figure. These are figures of merit: no privacy rests on them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from momentree.strategy.base import Array, Strategy
 from momentree.strategy.bisr import Bisr
 from momentree.strategy.blt import Blt
 from momentree.strategy.dense import Dense
+from momentree.strategy.identity import Identity
 from momentree.strategy.restarted import Restarted
 from momentree.strategy.span import Span, concatenate, step_span
 from momentree.strategy.toeplitz import Toeplitz
@@ -69,6 +70,8 @@ def span_of(strategy: Strategy, workload: Workload, start: int, length: int) -> 
         return _tree(strategy, workload, start, length)
     if isinstance(strategy, Blt) and workload.invariant:
         return blt_span(strategy.scales, strategy.decays, workload, length)
+    if isinstance(strategy, Identity) and not workload.invariant:
+        return _tree(Tree(strategy.steps, 0.0), workload, start, length)  # the same stream
     if isinstance(strategy, Toeplitz):
         if workload.invariant:
             return _toeplitz(strategy, workload, length)
@@ -144,7 +147,7 @@ def _until_quiet(strategy: Toeplitz, length: int) -> Array:
 
 
 def _scheduled(noise: Array, workload: Workload, start: int, length: int) -> Span:
-    """Base row s makes o_t = r_t o_{t−1} + η_t u_{t−s}: step by step for all (or evenly sampled) rows at once."""
+    """Base row s makes o_t = r_t o_{t−1} + η_t u_{t−s}: for all rows, or evenly sampled ones that count for more."""
     alpha, alone = workload.first_response
     beta = workload.momentum
     m = lfilter([alpha], [1.0, -beta], noise)
@@ -155,11 +158,16 @@ def _scheduled(noise: Array, workload: Workload, start: int, length: int) -> Spa
     rows = ((edges[:-1] + edges[1:]) / 2).astype(np.int64)
     weight = np.diff(edges)
     o, energy = np.zeros(strata), 0.0
-    born = np.searchsorted(rows, np.arange(length), side="right")
-    for t in range(length):
-        alive = born[t]
-        o[:alive] = retain[t] * o[:alive] + eta[t] * u[t - rows[:alive]]
-        energy += float(np.dot(weight[:alive], o[:alive] ** 2))
+    if strata < length and np.all(retain == retain[0]):  # few rows, long ones: row by row
+        for k, s in enumerate(rows):
+            path = lfilter([1.0], [1.0, -float(retain[0])], eta[s:] * u[: length - s])
+            o[k], energy = path[-1], energy + float(weight[k] * np.dot(path, path))
+    else:
+        born = np.searchsorted(rows, np.arange(length), side="right")
+        for t in range(length):
+            alive = born[t]
+            o[:alive] = retain[t] * o[:alive] + eta[t] * u[t - rows[:alive]]
+            energy += float(np.dot(weight[:alive], o[:alive] ** 2))
     responses = np.stack([m[length - 1 - rows], o])
     return _with_noise(_quiet(workload, start, length), (responses * weight) @ responses.T, energy)
 
