@@ -97,7 +97,7 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
 
 
 def _repeated(plan: Plan, attempts: int) -> float:
-    from momentree.privacy.composition import compose
+    from momentree.privacy.compose import compose
 
     return compose([plan.account] * attempts).epsilon(plan.delta).upper
 
@@ -135,8 +135,8 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "
-        f"or raw gradients were disclosed, if N or the settings were chosen by looking at these rows, or if {article} {unit} "
-        f"contributed more rows than declared; other releases from the same rows add up with it."
+        f"or raw gradients were disclosed, if N or the settings were chosen by looking at these rows, or if "
+        f"{article} {unit} contributed more rows than declared; other releases from the same rows add up with it."
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,10 @@ from momentree.order.base import Order, Shape
 from momentree.presets import ALGORITHMS, Algorithm
 from momentree.privacy.account import Account, Bracket
 from momentree.privacy.account_of import account, calibrate
+from momentree.privacy.amplified import amplified_account, calibrate_release
 from momentree.privacy.entitlement import entitlement
 from momentree.privacy.events import Release
+from momentree.privacy.gaussian import largest_mu
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
 from momentree.query.base import Adjacency
 from momentree.request import Request
@@ -39,6 +42,8 @@ from momentree.update.schedule import Schedule
 
 if TYPE_CHECKING:
     from momentree.training.loop import Run
+
+WIDEST_BAND = 16
 
 
 class Plan:
@@ -58,6 +63,7 @@ class Plan:
     strategy_reason: str
     entitlement: str
     noise_multiplier: float
+    account: Account
     warnings: tuple[str, ...]
 
     def __init__(self, **facts: Any) -> None:
@@ -70,7 +76,7 @@ class Plan:
         self.__dict__["order"] = self._make_order(preset)
         self.__dict__["strategy"], self.__dict__["strategy_reason"] = self._make_strategy(preset)
         self.__dict__["entitlement"] = entitlement(self.order, self.strategy, self.adjacency)
-        self.__dict__["noise_multiplier"] = self._noise_multiplier()
+        self.__dict__["noise_multiplier"], self.__dict__["account"] = self._price()
         self.__dict__["warnings"] = self._warnings()
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -180,12 +186,30 @@ class Plan:
             raise NoProofError(
                 f"{preset.name} has no account with the strategy {name}: choose one of {', '.join(preset.strategies)}"
             )
+        if name == "auto" and self.amplified:
+            return self._banded()
         if name == "auto":
-            if self.order.participation == "amplified":
-                raise NoProofError(f"strategy auto with {self.order.name}: name the strategy")
             best, why = explain(self.setting, self.candidates, self.budget_vectors)
             return best.strategy, why
         return make(name, self.setting, self._worst_case), "as asked"
+
+    @property
+    def amplified(self) -> bool:
+        """Whether the account is a loss distribution over secret places instead of a worst case."""
+        return self.order.participation == "amplified"
+
+    def _banded(self) -> tuple[Strategy, str]:
+        """What an amplified order gets without asking: each account there takes up to minutes, so none are compared.
+
+        Where measured, noise on the iterates is flat in the band from 8 coefficients on (docs/guarantees.md).
+        """
+        if self.order.name == "poisson":
+            return make("identity", self.setting, self._worst_case), "the only one that poisson has an account for"
+        widest = self.request.parts if self.order.name == "cyclic-poisson" else self.steps_per_epoch
+        band = min(widest or 1, self.budget_vectors + 1, WIDEST_BAND)
+        setting = replace(self.setting, band=min(band, self.steps))
+        why = f"a band of {band}, the widest that order, budget and a cap of {WIDEST_BAND} allow; none were compared"
+        return make("bsr", setting, self._worst_case), why
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -216,16 +240,22 @@ class Plan:
             group_size=self.request.rows_per_person,
         )
 
-    def _noise_multiplier(self) -> float:
+    def _price(self) -> tuple[float, Account]:
+        """σ and the account at it: calibrated to ε, or the account of the σ that was asked for."""
         request = self.request
         if request.epsilon is None:
             assert request.noise_multiplier is not None  # the request has exactly one of the two
-            return request.noise_multiplier
-        return calibrate(self.release(1.0), request.epsilon, self.delta)
-
-    @cached_property
-    def account(self) -> Account:
-        return account(self.release(self.noise_multiplier))
+            release = self.release(request.noise_multiplier)
+            if self.amplified:
+                return request.noise_multiplier, amplified_account(release, seed=request.account_seed)
+            return request.noise_multiplier, account(release)
+        if self.amplified:
+            # the search starts at the σ of a kept place without amplification, which is always enough
+            start = self._worst_case(self.strategy) / largest_mu(request.epsilon, self.delta)
+            found = calibrate_release(self.release(start), request.epsilon, self.delta, seed=request.account_seed)
+            return found.noise_multiplier, found.account
+        sigma = calibrate(self.release(1.0), request.epsilon, self.delta)
+        return sigma, account(self.release(sigma))
 
     @property
     def mu(self) -> float | None:

@@ -52,6 +52,7 @@ class Request:
     measure: Measure = "iterates"
     rows_per_person: int = 1
     examples_counted: bool = False
+    account_seed: int = 0
 
     @staticmethod
     def of(facts: dict[str, Any]) -> Request:
@@ -88,6 +89,7 @@ class Request:
             "measure": one_of("measure", self.measure, MEASURES),
             "clip": number("clip", self.clip, above=0, do="1.0 is common"),
             "seed": whole("seed", self.seed, at_least=0),
+            "account_seed": whole("account_seed", self.account_seed, at_least=0),
             "rows_per_person": whole("rows_per_person", self.rows_per_person),
             "delta": self._delta(n),
         }

@@ -69,7 +69,7 @@ def run_compose(parsed: argparse.Namespace) -> int:
     from momentree.certificate import RunFacts
     from momentree.errors import number
     from momentree.plan import Plan
-    from momentree.privacy.composition import compose
+    from momentree.privacy.compose import compose
     from momentree.report.record import read_record
 
     plans, accounts = [], []
