@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from query.reference import clipped_sum, gradients, norms, relative, zeros
-from query.zoo import ZOO
 
 from momentree.query.clipped import ClippedGradients
+from query.reference import clipped_sum, gradients, norms, relative, zeros
+from query.zoo import ZOO
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 RANDOM = {"dropout", "encoder-dropout"}

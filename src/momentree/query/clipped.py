@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from momentree.errors import InputError, number, one_of
 from momentree.query.base import ADJACENCIES, Adjacency
-from momentree.query.engine import Clip, Engine, LossOfBatch, add_scaled_, blanked, keys_of, scales, taken
+from momentree.query.engine import Clip, Engine, LossOfBatch, add_scaled_, blanked, keys_of, real_rows, scales, taken
 from momentree.query.losses import Loss, leading
-from momentree.query.norms import margin
+from momentree.query.norms import full_precision, margin
 from momentree.query.probe import probe
+from momentree.query.randomness import Rows
 
 Mode = Literal["flat", "per-layer", "automatic"]
 MODES: tuple[Mode, ...] = ("flat", "per-layer", "automatic")
@@ -100,15 +101,17 @@ class ClippedGradients:
             self.check(inputs, targets)
         examples, device = leading(inputs)
         _matches(sums, self.parameters)
-        inputs, targets = blanked((inputs, targets), weights)
-        keys = keys_of(seed, rows, examples, device)
-        for part in self._engine.parts(examples):
+        engine, real = self._engine, real_rows(weights)
+        inputs, targets = blanked((inputs, targets), real)
+        keys = Rows(seed, rows, examples, device).keys
+        for part in engine.parts(examples):
             batch, labels = taken((inputs, targets), part, examples)
-            gradients = self._engine.gradients(self._engine.run(batch, labels, keys[part]))
-            count = min(part.stop, examples) - part.start
-            counted = None if weights is None else weights[part]
-            factor, good = scales(gradients, self._clip, counted, count, device)
-            add_scaled_(sums, gradients, self._clip, factor, good)
+            count = part.stop - part.start
+            done = engine.run(batch, labels, count, keys if count == examples else keys_of(keys, part))
+            with torch.no_grad(), full_precision(device):
+                gradients = engine.gradients(done)
+                factor, good = scales(gradients, self._clip, None if real is None else real[part], count, device)
+                add_scaled_(sums, gradients, self._clip, factor, good)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """How far one example moves the sum, in its own units."""

@@ -11,11 +11,23 @@ from torch import Tensor, nn
 from momentree.errors import InputError, number, one_of
 from momentree.query.base import ADJACENCIES, Adjacency
 from momentree.query.clipped import _matches, explained
-from momentree.query.engine import Clip, Engine, LossOfBatch, Pass, add_scaled_, blanked, keys_of, scales, taken
-from momentree.query.layers.gradient import Gradient
+from momentree.query.engine import (
+    Clip,
+    Engine,
+    LossOfBatch,
+    Pass,
+    add_scaled_,
+    blanked,
+    keys_of,
+    real_rows,
+    scales,
+    taken,
+)
+from momentree.query.layers.gradient import Gradient, add_both_
 from momentree.query.losses import Loss, leading
-from momentree.query.norms import margin
+from momentree.query.norms import full_precision, margin
 from momentree.query.probe import probe
+from momentree.query.randomness import Rows
 
 Part = Literal["gradient", "difference", "lagged"]
 PARTS: tuple[Part, ...] = ("gradient", "difference", "lagged")
@@ -80,7 +92,7 @@ class ClippedDifferences:
     ) -> None:
         """`sums += Σ_i clip(∇f(w, x_i), C)`, at `at` in place of w where it is given."""
         for run in self._runs(inputs, targets, weights, seed, rows, [at]):
-            self._add(sums, run.gradients(0), self._whole, run, 1.0)
+            self._add(sums, run.gradients(0), self._whole, run)
 
     def add_differences_(
         self,
@@ -96,7 +108,7 @@ class ClippedDifferences:
     ) -> None:
         """`sums += Σ_i clip(∇f(w, x_i) - ∇f(w', x_i), ρC)` with w' = `other`, and `at` in place of w if given."""
         for run in self._runs(inputs, targets, weights, seed, rows, [at, other]):
-            self._add(sums, run.differences(0, 1), self._change, run, 1.0)
+            self._add(sums, run.differences(0, 1), self._change, run)
 
     def add_lagged_(
         self,
@@ -119,10 +131,19 @@ class ClippedDifferences:
             return
         number("leak", leak, at_least=0, at_most=1)
         for run in self._runs(inputs, targets, weights, seed, rows, [None, lagged]):
-            if leak < 1:
-                self._add(sums, run.differences(0, 1), self._change, run, 1 - leak)
-            if leak > 0:
-                self._add(sums, run.gradients(0), self._whole, run, leak)
+            if leak in (0, 1):
+                found = run.differences(0, 1) if leak == 0 else run.gradients(0)
+                self._add(sums, found, self._whole if leak else self._change, run)
+                continue
+            changes, gradients = run.differences(0, 1), run.gradients(0)
+            (one,), good = scales(changes, self._change, run.real, run.examples, run.device)
+            (two,), fine = scales(gradients, self._whole, run.real, run.examples, run.device)
+            good = (fine if good is None else good) if good is None or fine is None else good & fine
+            one, two = (one * (1 - leak)).to(sums[0].dtype), (two * leak).to(sums[0].dtype)
+            if good is not None:  # what is not finite at one of the iterates counts as zero altogether
+                one, two = torch.where(good, one, 0.0), torch.where(good, two, 0.0)
+            for total, change, gradient in zip(sums, changes, gradients, strict=True):
+                add_both_(total, change, one, gradient, two, good)
 
     def add_anchored_(
         self,
@@ -148,10 +169,10 @@ class ClippedDifferences:
         for run in self._runs(
             inputs, targets, weights, seed, rows, [None, anchor] + ([] if previous is None else [previous])
         ):
-            self._add(residuals, run.differences(0, 1), self._change, run, 1.0)
+            self._add(residuals, run.differences(0, 1), self._change, run)
             if changes is not None:
-                self._add(changes, run.differences(1, 2), self._change, run, 1.0)
-            self._add(gradients, run.gradients(1), self._whole, run, 1.0)
+                self._add(changes, run.differences(1, 2), self._change, run)
+            self._add(gradients, run.gradients(1), self._whole, run)
 
     def sensitivity(self, adjacency: Adjacency, part: Part = "lagged", leak: float = 0.0) -> float:
         """How far one example moves a sum: of gradients, of differences, or of the lagged query with this leak."""
@@ -190,32 +211,35 @@ class ClippedDifferences:
             if point is not None:
                 _matches(point, self.parameters)
         examples, device = leading(inputs)
-        inputs, targets = blanked((inputs, targets), weights)
-        keys = keys_of(seed, rows, examples, device)
-        for part in self._engine.parts(examples):
+        engine, real = self._engine, real_rows(weights)
+        inputs, targets = blanked((inputs, targets), real)
+        keys = Rows(seed, rows, examples, device).keys
+        for part in engine.parts(examples):
             batch, labels = taken((inputs, targets), part, examples)
+            count = part.stop - part.start
+            own = keys if count == examples else keys_of(keys, part)
             while True:
-                known = len(self._engine.others)
-                passes = [self._engine.run(batch, labels, keys[part], point) for point in points]
-                if len(self._engine.others) == known:
+                known = len(engine.others)
+                passes = [engine.run(batch, labels, count, own, point) for point in points]
+                if len(engine.others) == known:
                     break
-            count = min(part.stop, examples) - part.start
-            yield _Run(self._engine, passes, None if weights is None else weights[part], count, device)
+            with torch.no_grad(), full_precision(device):
+                yield _Run(engine, passes, None if real is None else real[part], count, device)
 
-    def _add(self, sums: Sequence[Tensor], found: list[Gradient], clip: Clip, run: _Run, share: float) -> None:
+    def _add(self, sums: Sequence[Tensor], found: list[Gradient], clip: Clip, run: _Run) -> None:
         _matches(sums, self.parameters)
-        factor, good = scales(found, clip, run.weights, run.examples, run.device)
-        add_scaled_(sums, found, clip, [x * share for x in factor] if share != 1.0 else factor, good)
+        factor, good = scales(found, clip, run.real, run.examples, run.device)
+        add_scaled_(sums, found, clip, factor, good)
 
 
 class _Run:
     """The passes of one part of a batch at several iterates."""
 
     def __init__(
-        self, engine: Engine, passes: list[Pass], weights: Tensor | None, examples: int, device: torch.device
+        self, engine: Engine, passes: list[Pass], real: Tensor | None, examples: int, device: torch.device
     ) -> None:
         self._engine, self._passes = engine, passes
-        self.weights, self.examples, self.device = weights, examples, device
+        self.real, self.examples, self.device = real, examples, device
 
     def gradients(self, at: int) -> list[Gradient]:
         return self._engine.gradients(self._passes[at])

@@ -16,11 +16,12 @@ from momentree.query.capture import Capture
 from momentree.query.functional import by_function
 from momentree.query.layers.base import Use, Vector
 from momentree.query.layers.gradient import Gradient
-from momentree.query.losses import Loss, leading, per_example
-from momentree.query.norms import Memo, factors, full_precision
-from momentree.query.randomness import Draws, row_keys
+from momentree.query.losses import Loss, per_example
+from momentree.query.norms import Memo, factors, finite
+from momentree.query.randomness import Draws
 
 LossOfBatch = Callable[[nn.Module, Any], Tensor]
+Keys = Callable[[], Tensor]
 _HELD = 256 << 20
 """How many bytes of per-example gradients by torch.func may be held at once; a batch is cut up to stay below."""
 
@@ -59,25 +60,24 @@ class Engine:
 
     def parts(self, examples: int) -> list[slice]:
         """Cuts a batch so that what torch.func multiplies out stays bounded."""
+        if not self.others:
+            return [slice(0, examples)]
         held = sum(self.parameters[i].numel() * self.parameters[i].element_size() for i in self.others)
-        step = max(1, min(examples, _HELD // held if held else examples))
+        step = max(1, min(examples, _HELD // held))
         return [slice(start, min(start + step, examples)) for start in range(0, examples, step)]
 
-    def run(self, inputs: Any, targets: Any, keys: Tensor, values: Sequence[Tensor] | None = None) -> Pass:
+    def run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None = None) -> Pass:
         """One forward and one backward pass at the parameters, or at `values` in their place."""
-        examples, _ = leading(inputs)
         while True:
-            known = set(self.others)
-            done = self._captured(inputs, targets, keys, values, examples)
-            if set(self.others) == known:
+            known = len(self.others)
+            done = self._captured(inputs, targets, examples, keys, values)
+            if len(self.others) == known:
                 break
         if self.others:
-            done.multiplied_out = by_function(self, inputs, targets, keys, values, sorted(self.others))
+            done.multiplied_out = by_function(self, inputs, targets, keys(), values, sorted(self.others))
         return done
 
-    def _captured(
-        self, inputs: Any, targets: Any, keys: Tensor, values: Sequence[Tensor] | None, examples: int
-    ) -> Pass:
+    def _captured(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None) -> Pass:
         if self.losses is None or len(self.others) == len(self.parameters):
             return Pass([], [], {}, None)
         point: Sequence[Tensor] = self.parameters
@@ -88,11 +88,14 @@ class Engine:
             with watch:
                 outputs = self.outputs(inputs, None if values is None else dict(zip(self.names, point, strict=True)))
             losses = self.losses(outputs, targets)
-        self.leave(watch.refused, watch.uses)
-        uses = [use for use in watch.uses if not self.others.keys() & set(use.indices())]
+        uses = watch.uses
+        if watch.refused or self.others:
+            self.leave(watch.refused, uses)
+            uses = [use for use in uses if not self.others.keys() & set(use.indices())]
         grads: Sequence[Tensor | None] = []
         if uses and losses.requires_grad:
-            grads = torch.autograd.grad(losses.sum(), [use.edge for use in uses], allow_unused=True)
+            ones = torch.ones_like(losses)
+            grads = torch.autograd.grad(losses, [use.edge for use in uses], ones, allow_unused=True)
         for use in uses:
             use.edge = None
         return Pass(uses if grads else [], grads, {}, losses.detach())
@@ -100,7 +103,7 @@ class Engine:
     def losses_at(self, inputs: Any, targets: Any, keys: Tensor) -> Tensor:
         """The examples' losses, the model given all of them together."""
         assert self.losses is not None
-        with Capture([], keys.shape[0], Draws(keys)):
+        with Capture([], keys.shape[0], Draws(lambda: keys)):
             outputs = self.outputs(inputs, None)
         return self.losses(outputs, targets)
 
@@ -171,18 +174,16 @@ class Clip:
     automatic: bool = False
 
 
-@torch.no_grad()
 def scales(
-    gradients: list[Gradient], clip: Clip, weights: Tensor | None, examples: int, device: torch.device
+    gradients: list[Gradient], clip: Clip, real: Tensor | None, examples: int, device: torch.device
 ) -> tuple[list[Tensor], Tensor | None]:
-    """For every group the factor of each example; and which examples count, where they cannot all be assumed to.
+    """For every group the factor of each example; and which examples are finite, where they cannot all be assumed to.
 
-    On a CPU it is cheap to look whether all are finite; on other devices looking would wait for the device, so there
-    the mask is always returned.
+    `real` is false for rows that only fill the batch up. On a CPU it is cheap to look whether all norms are finite; on
+    other devices looking would wait for the device, so there the mask is always returned.
     """
     memo: Memo = {}
-    with full_precision():
-        norms = [gradient.squares(memo, examples, device) for gradient in gradients]
+    norms = [gradient.squares(memo, examples, device) for gradient in gradients]
     totals = []
     for group in clip.groups:
         used = [norm for norm in (norms[i] for i in group) if norm is not None]
@@ -193,38 +194,37 @@ def scales(
             total = total + norm
         totals.append(total)
     everything = totals[0] if len(totals) == 1 else torch.stack(totals).sum(0)
-    good = torch.isfinite(everything)
-    found = []
-    for total, level in zip(totals, clip.levels, strict=True):
-        scale = factors(total, level, clip.automatic, weights)
-        found.append(scale if len(totals) == 1 else torch.where(good, scale, 0.0))
-    if device.type == "cpu" and bool(good.all()):
-        return found, None
-    return found, good
+    good = None
+    if device.type != "cpu" or not finite(everything):
+        good = torch.isfinite(everything)
+    counts = good if real is None else real if good is None else good & real
+    return [factors(t, level, clip.automatic, counts) for t, level in zip(totals, clip.levels, strict=True)], good
 
 
-@torch.no_grad()
 def add_scaled_(
     sums: Sequence[Tensor], gradients: list[Gradient], clip: Clip, factor: list[Tensor], good: Tensor | None
 ) -> None:
     """`sums[k] += Σ_i factor_i g_{i,k}`, in the type of the sums."""
-    with full_precision():
-        for group, scale in zip(clip.groups, factor, strict=True):
-            for index in group:
-                if gradients[index].pieces:
-                    gradients[index].add_(sums[index], scale.to(sums[index].dtype), good)
+    kind = sums[0].dtype
+    for group, scale in zip(clip.groups, factor, strict=True):
+        narrow = scale.to(kind)
+        for index in group:
+            if gradients[index].pieces:
+                gradients[index].add_(sums[index], narrow, good)
 
 
-def keys_of(seed: int, rows: Tensor | None, examples: int, device: torch.device) -> Tensor:
-    """The keys of the rows' own randomness; without `rows`, their places in the batch stand for them."""
-    return row_keys(seed, torch.arange(examples, device=device) if rows is None else rows.to(device))
-
-
-def blanked(batch: Any, weights: Tensor | None) -> Any:
-    """The batch with zeros in the rows that only fill it up: whatever they hold, they can do no harm."""
-    if weights is None or (weights.device.type == "cpu" and bool((weights > 0).all())):
-        return batch
+def real_rows(weights: Tensor | None) -> Tensor | None:
+    """Which rows are examples and which only fill the batch up; None where all are, if that is cheap to know."""
+    if weights is None:
+        return None
     real = weights > 0
+    return None if real.device.type == "cpu" and bool(real.all()) else real
+
+
+def blanked(batch: Any, real: Tensor | None) -> Any:
+    """The batch with zeros in the rows that only fill it up: whatever they hold, they can do no harm."""
+    if real is None:
+        return batch
 
     def clean(x: Any) -> Any:
         if not isinstance(x, Tensor) or x.dim() == 0:
@@ -232,6 +232,11 @@ def blanked(batch: Any, weights: Tensor | None) -> Any:
         return torch.where(real.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros((), dtype=x.dtype, device=x.device))
 
     return tree_map(clean, batch)
+
+
+def keys_of(keys: Keys, part: slice) -> Keys:
+    """The keys of some of the rows."""
+    return lambda: keys()[part]
 
 
 def taken(batch: Any, part: slice, examples: int) -> Any:

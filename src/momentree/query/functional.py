@@ -77,7 +77,7 @@ def loss_alone(
     batch = tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
     if y is None or (isinstance(y, Tensor) and y.numel() == 0):
         batch = (batch[0], None)
-    with Capture([], 1, Draws(key.unsqueeze(0))):
+    with Capture([], 1, Draws(lambda: key.unsqueeze(0))):
         if engine.loss_of_batch is not None:
             bound = _Bound(engine.model, engine.loss_of_batch)
             named = {f"model.{name}": value for name, value in {**fixed, **free}.items()}

@@ -20,6 +20,7 @@ by more than a factor of about a thousand: it is float noise in plain training t
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 
 import torch
@@ -65,34 +66,33 @@ def squares(x: Tensor, memo: Memo | None = None) -> Tensor:
     return total
 
 
-def dots(x: Tensor, y: Tensor) -> Tensor:
-    """⟨x_i, y_i⟩ for every example in float64, products and sum both."""
-    product = torch.mul(x.reshape(x.shape[0], -1).double(), y.reshape(y.shape[0], -1).double())
-    return product.sum(1)
+def factors(norm_squares: Tensor, level: float, automatic: bool, counts: Tensor | None) -> Tensor:
+    """What each example's gradient is multiplied by; exactly zero for those that do not count.
 
-
-def factors(norm_squares: Tensor, level: float, automatic: bool, weights: Tensor | None) -> Tensor:
-    """What each example's gradient is multiplied by; exactly zero where the norm is not finite or the weight is 0.
-
-    `min(1, level / norm)` must not be used: it is 1 where the norm is NaN.
+    `counts` may only be None where every norm is known to be finite. `min(1, level / norm)` must not be used in its
+    place: it is 1 where the norm is NaN.
     """
     norm = norm_squares.sqrt()
     scale = level / (norm + AUTOMATIC) if automatic else level / norm.clamp(min=level)
-    counts = torch.isfinite(norm)
-    if weights is not None:
-        counts = counts & (weights > 0)
-    bounded: Tensor = torch.where(counts, scale, 0.0)
-    return bounded
+    return scale if counts is None else torch.where(counts, scale, torch.zeros_like(scale))
+
+
+def finite(norm_squares: Tensor) -> bool:
+    """Whether all of them are, on a CPU: a sum of non-negative float64 numbers of this size cannot overflow."""
+    return math.isfinite(float(norm_squares.sum()))
+
+
+def full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Float32 products are float32 products inside: no tf32, no bf16 passes."""
+    if device.type == "cpu" and torch.get_float32_matmul_precision() == "highest":
+        return contextlib.nullcontext()
+    return _highest()
 
 
 @contextlib.contextmanager
-def full_precision() -> Iterator[None]:
-    """Float32 products are float32 products inside: no tf32, no bf16 passes."""
+def _highest() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn.allow_tf32
-    if before == "highest" and not cudnn:
-        yield
-        return
     try:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False

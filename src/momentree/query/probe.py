@@ -138,7 +138,7 @@ def _same_losses(engine: Engine, batch: Any, keys: Tensor, together: Tensor, rep
         raise InputError(mixes + "an example's loss is another when it is alone; make it independent of the batch size")
     if engine.known_loss:
         return
-    with torch.no_grad(), Capture([], _EXAMPLES, Draws(keys)):
+    with torch.no_grad(), Capture([], _EXAMPLES, Draws(lambda: keys)):
         if engine.loss_of_batch is not None:
             value: Any = engine.loss_of_batch(engine.model, batch if batch[1] is not None else batch[0])
         else:
@@ -180,9 +180,9 @@ def _wrong_parameters(engine: Engine, first: Any, others: Any, keys: Tensor) -> 
     precise = all(p.dtype in (torch.float32, torch.float64) for p in engine.parameters)
     tolerance, noise = (1e-3, 1e-6) if precise else (0.1, 0.01)
     wrong: dict[int, str] = {}
-    with full_precision():
+    with full_precision(engine.parameters[0].device):
         for batch in (first, others):
-            gradients = engine.gradients(engine.run(batch[0], batch[1], keys))
+            gradients = engine.gradients(engine.run(batch[0], batch[1], _EXAMPLES, lambda: keys))
             truth = [_alone(engine, _row(batch, i), keys[i]) for i in range(_EXAMPLES)]
             whole = max(math.sqrt(sum(float(g.norm()) ** 2 for g in row)) for row in truth)
             for k, parameter in enumerate(engine.parameters):
@@ -229,7 +229,7 @@ def _made_up(engine: Engine, inputs: Any, targets: Any, generator: torch.Generat
     classes = 2
     if engine.losses is not None:
         keys = row_keys(0, torch.arange(_EXAMPLES, device=engine.parameters[0].device))
-        with torch.no_grad(), Capture([], _EXAMPLES, Draws(keys)):
+        with torch.no_grad(), Capture([], _EXAMPLES, Draws(lambda: keys)):
             outputs = [x for x in tree_leaves(engine.outputs(made, None)) if isinstance(x, Tensor) and x.dim() > 1]
         if outputs:
             classes = min(outputs[0].shape[1], outputs[0].shape[-1])

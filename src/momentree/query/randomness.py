@@ -8,7 +8,7 @@ an example's contribution holds for every mask.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,12 +42,31 @@ def _mix_(x: Tensor) -> Tensor:
     return x
 
 
-@dataclass(slots=True)
-class Draws:
-    """The random numbers of one forward pass. `keys`: as `row_keys` makes them, one pair for every example."""
+class Rows:
+    """Which examples a batch holds, and the seed of the step: their keys, made when they are first needed."""
 
-    keys: Tensor
-    used: int = 0
+    def __init__(self, seed: int, rows: Tensor | None, examples: int, device: torch.device) -> None:
+        self._seed, self._rows, self._examples, self._device = seed, rows, examples, device
+        self._keys: Tensor | None = None
+
+    def keys(self) -> Tensor:
+        """Without `rows`, the examples' places in the batch stand for them."""
+        if self._keys is None:
+            rows = torch.arange(self._examples) if self._rows is None else self._rows
+            self._keys = row_keys(self._seed, rows.to(self._device))
+        return self._keys
+
+
+class Draws:
+    """The random numbers of one forward pass. `keys` gives what `row_keys` makes, one pair for every example."""
+
+    def __init__(self, keys: Callable[[], Tensor]) -> None:
+        self._keys = keys
+        self.used = 0
+
+    @property
+    def keys(self) -> Tensor:
+        return self._keys()
 
     def bits(self, entries: int, call: int, part: slice) -> Tensor:
         """32 random bits for every entry of some examples, as signed integers."""

@@ -29,6 +29,9 @@ class Piece(Protocol):
     def add_(self, total: Tensor, scale: Tensor) -> None:
         """`total += Σ_i scale_i g_i`."""
 
+    def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
+        """A piece whose sum is Σ scale_i g_i + other_scale_i g'_i at the cost of one, where there is one."""
+
     def cleaned(self, good: Tensor) -> Piece:
         """The same with exact zeros for the examples that are not good, whatever those hold."""
 
@@ -49,6 +52,12 @@ class Use(Protocol):
 
     def difference(self, other: Any, grad: Tensor, other_grad: Tensor) -> list[tuple[int, Piece]]:
         """The pieces of (this gradient - the other iterate's), formed from differences and never by cancellation."""
+
+
+def mixed(x: Tensor, scale: Tensor, y: Tensor, other_scale: Tensor) -> Tensor:
+    """scale_i x_i + other_scale_i y_i for every example."""
+    shape = (-1, *[1] * (x.dim() - 1))
+    return (x * scale.view(shape)).addcmul_(y, other_scale.view(shape))
 
 
 def zeroed(x: Tensor, good: Tensor) -> Tensor:
@@ -76,6 +85,9 @@ class Vector:
     def add_(self, total: Tensor, scale: Tensor) -> None:
         flat = self.values.flatten(1).to(total.dtype)
         total.view(-1).addmv_(flat.t(), scale.to(total.dtype))
+
+    def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
+        return None
 
     def cleaned(self, good: Tensor) -> Vector:
         return Vector(zeroed(self.values, good))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, Vector, zeroed
+from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
 from momentree.query.layers.linear import Outer, gram_squares, same
 from momentree.query.norms import Memo, chunk, wide
 
@@ -103,6 +103,11 @@ class Patches:
             [False, True, False],
         )[1]
         total += gradient
+
+    def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
+        if not isinstance(other, Patches) or not same(self.x, other.x):
+            return None
+        return replace(self, b=mixed(wide(self.b), scale, wide(other.b), other_scale))
 
     def cleaned(self, good: Tensor) -> Patches:
         return replace(self, x=zeroed(self.x, good), b=zeroed(self.b, good))

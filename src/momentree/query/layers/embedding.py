@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, materialised_squares, zeroed
+from momentree.query.layers.base import NOT_BATCH, Piece, materialised_squares, mixed, zeroed
 from momentree.query.layers.linear import Outer, outer_squares, same
 from momentree.query.norms import Memo, chunk, squares, wide
 
@@ -48,6 +48,11 @@ class Lookup:
     def add_(self, total: Tensor, scale: Tensor) -> None:
         scaled = self.b.to(total.dtype) * scale.to(total.dtype)[:, None, None]
         total.index_add_(0, self.index.reshape(-1), scaled.flatten(0, 1))
+
+    def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
+        if not isinstance(other, Lookup) or not same(self.index, other.index):
+            return None
+        return Lookup(self.index, mixed(wide(self.b), scale, wide(other.b), other_scale), self.size)
 
     def cleaned(self, good: Tensor) -> Lookup:
         return Lookup(self.index, zeroed(self.b, good), self.size)

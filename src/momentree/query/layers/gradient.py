@@ -43,6 +43,23 @@ class Gradient:
             (piece if good is None else piece.cleaned(good)).add_(total, scale)
 
 
+def add_both_(
+    total: Tensor, one: Gradient, scale: Tensor, two: Gradient, other_scale: Tensor, good: Tensor | None
+) -> None:
+    """`total += Σ_i scale_i g_i + other_scale_i g'_i`, with one product for pieces that share a layer input."""
+    left = list(two.pieces)
+    for piece in one.pieces:
+        for other in left:
+            both = piece.joined(scale, other, other_scale)
+            if both is not None:
+                Gradient([both]).add_(total, torch.ones_like(scale), good)
+                left.remove(other)
+                break
+        else:
+            Gradient([piece]).add_(total, scale, good)
+    Gradient(left).add_(total, other_scale, good)
+
+
 def _closed(pieces: list[Piece]) -> Tensor | None:
     vectors = [p for p in pieces if isinstance(p, Vector)]
     outers = [p for p in pieces if isinstance(p, Outer)]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, Vector, zeroed
-from momentree.query.norms import Memo, chunk, dots, squares, wide
+from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
+from momentree.query.norms import Memo, chunk, squares, wide
 
 
 @dataclass(slots=True)
@@ -68,6 +68,11 @@ class Outer:
             one, two = (one * c, two.to(kind)) if fewer else (one.to(kind), two * c)
             total.addmm_(one.flatten(0, 1).t(), two.flatten(0, 1))
 
+    def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
+        if not isinstance(other, Outer) or self.transposed != other.transposed or not same(self.a, other.a):
+            return None
+        return Outer(self.a, mixed(wide(self.b), scale, wide(other.b), other_scale), self.transposed)
+
     def cleaned(self, good: Tensor) -> Outer:
         return Outer(zeroed(self.a, good), zeroed(self.b, good), self.transposed)
 
@@ -80,13 +85,14 @@ def gram_squares(pieces: list[Outer]) -> Tensor:
     first = pieces[0]
     examples = first.a.shape[0]
     if all(piece.places == 1 for piece in pieces):
-        a, b = [p.a.reshape(examples, -1) for p in pieces], [p.b.reshape(examples, -1) for p in pieces]
-        total = torch.zeros(examples, dtype=torch.float64, device=first.a.device)
-        for i in range(len(pieces)):
-            total += dots(a[i], a[i]) * dots(b[i], b[i])
+        a = [p.a.reshape(examples, -1).double() for p in pieces]
+        b = [p.b.reshape(examples, -1).double() for p in pieces]
+        total = squares(a[0]) * squares(b[0])
+        for i in range(1, len(pieces)):
+            total += squares(a[i]) * squares(b[i])
             for j in range(i):
-                total += 2 * dots(a[i], a[j]) * dots(b[i], b[j])
-        return total.clamp(min=0)
+                total.addcmul_((a[i] * a[j]).sum(1), (b[i] * b[j]).sum(1), value=2)
+        return total.clamp_(min=0)
     places = sum(piece.places for piece in pieces)
     row = 8 * places * (first.a.shape[-1] + first.b.shape[-1] + 2 * places)
     step = chunk(examples, row, first.a.device)

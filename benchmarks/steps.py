@@ -1,0 +1,349 @@
+"""What a private step costs, as a ratio to a plain SGD step in the same process, interleaved, on made-up data.
+
+    python benchmarks/steps.py                          # every workload, clipping and tree noise, two threads
+    python benchmarks/steps.py --peer PYTHON            # the same table with Opacus, run by another interpreter
+    python benchmarks/steps.py --device cuda --batch 4096
+
+Medians over rounds; in every round each method runs for about the same time, so that whatever else the machine does
+falls on all of them. Raw figures go to benchmarks/records/. Peak memory is that of tensors alive during a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+RECORDS = Path(__file__).parent / "records"
+Step = Callable[[], None]
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.one, self.two = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.one(x))
+        return x + self.down(F.gelu(self.up(self.two(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, vocabulary: int = 64, width: int = 128, layers: int = 2) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.blocks = nn.Sequential(*[Block(width, 4) for _ in range(layers)])
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.norm(self.blocks(self.tokens(x))))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(512, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+    )  # fmt: skip
+
+
+def vgg() -> nn.Module:
+    layers: list[nn.Module] = []
+    channels = 3
+    for out in (64, 64, 128, 128, 256, 256):
+        layers += [nn.Conv2d(channels, out, 3, padding=1), nn.ReLU()]
+        if channels == out:
+            layers.append(nn.MaxPool2d(2))
+        channels = out
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4096, 10))
+
+
+def token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+def labelled(*shape: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    return lambda b: (torch.randn(b, *shape), torch.randint(0, 10, (b,)))
+
+
+def tokens(b: int) -> tuple[Tensor, Tensor]:
+    return torch.randint(0, 64, (b, 64)), torch.randint(0, 64, (b, 64))
+
+
+WORKLOADS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[Tensor, Tensor]], Any]] = {
+    "logistic 784-10": (lambda: nn.Linear(784, 10), labelled(784), F.cross_entropy),
+    "mlp 784-256-128-10": (mlp, labelled(784), F.cross_entropy),
+    "mnist cnn": (cnn, labelled(1, 28, 28), F.cross_entropy),
+    "transformer 2x128, T=64": (Transformer, tokens, token_loss),
+    "regression 100,000": (
+        lambda: nn.Linear(100_000, 1), lambda b: (torch.randn(b, 100_000), torch.randn(b, 1)), F.mse_loss,
+    ),
+}  # fmt: skip
+EXTRA = {"vgg-6 32x32": (vgg, labelled(3, 32, 32), F.cross_entropy)}
+RATE = 1e-3
+
+
+def plain(model: nn.Module, x: Tensor, y: Tensor, loss: Any) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def sgd(model: nn.Module) -> tuple[list[Tensor], torch.optim.Optimizer]:
+    """Sums that are the gradients the optimizer reads."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    return [p.grad for p in model.parameters()], optimizer
+
+
+def private(model: nn.Module, x: Tensor, y: Tensor, loss: Any, noise: Any = None) -> Step:
+    from momentree.query.clipped import ClippedGradients
+
+    query = ClippedGradients(model, loss, clip=1.0)
+    sums, optimizer = sgd(model)
+
+    def step() -> None:
+        torch._foreach_zero_(sums)
+        query.add_(sums, x, y)
+        if noise is not None:
+            noise.add_(sums, 1.0)
+        torch._foreach_mul_(sums, 1 / len(x))
+        optimizer.step()
+
+    return step
+
+
+def lagged(model: nn.Module, x: Tensor, y: Tensor, loss: Any, noise: Any = None) -> Step:
+    from momentree.query.differences import ClippedDifferences
+
+    query = ClippedDifferences(model, loss, clip=1.0, difference_clip=0.1)
+    sums, optimizer = sgd(model)
+    before = [p.detach() * 0.999 for p in query.parameters]
+
+    def step() -> None:
+        torch._foreach_zero_(sums)
+        query.add_lagged_(sums, x, y, lagged=before, leak=0.1)
+        if noise is not None:
+            noise.add_(sums, 1.0)
+        torch._foreach_mul_(sums, 1 / len(x))
+        optimizer.step()
+
+    return step
+
+
+def tree_noise(model: nn.Module) -> Any:
+    """A stream of tree noise in the model's shapes, or None where this version has none."""
+    try:
+        from momentree.noise.normals import KeyedNormals
+        from momentree.noise.stream import NoiseStream
+        from momentree.strategy.tree import Tree
+    except ImportError:
+        return None
+    shapes = [tuple(p.shape) for p in model.parameters()]
+    device = next(model.parameters()).device
+    return NoiseStream(Tree(1 << 20, 0.9), KeyedNormals(bytes(32)), shapes, dtype=torch.float32, device=device)
+
+
+def opacus(model: nn.Module, x: Tensor, y: Tensor, loss: Any, mode: str) -> Step:
+    from opacus import GradSampleModule
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    inner = torch.optim.SGD(model.parameters(), lr=RATE)
+    facts: dict[str, Any] = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": len(x)}
+    if mode == "hooks":
+        wrapped = GradSampleModule(model)
+        optimizer = DPOptimizer(inner, **facts)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss(wrapped(x), y).backward()
+            optimizer.step()
+
+        return step
+    ghost = GradSampleModuleFastGradientClipping(model, max_grad_norm=1.0, use_ghost_clipping=True)
+    clipping = DPOptimizerFastGradientClipping(inner, **facts)
+    if loss is token_loss:
+        criterion: nn.Module = TokenLoss()
+    else:
+        criterion = nn.MSELoss(reduction="mean") if loss is F.mse_loss else nn.CrossEntropyLoss(reduction="mean")
+    bounded = DPLossFastGradientClipping(ghost, clipping, criterion)
+
+    def ghost_step() -> None:
+        clipping.zero_grad()
+        bounded(ghost(x), y).backward()
+        clipping.step()
+
+    return ghost_step
+
+
+class TokenLoss(nn.Module):
+    """The mean over an example's tokens, as Opacus wants losses: one number an example without reduction."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        each = F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1)
+        return each if self.reduction == "none" else each.mean()
+
+
+def timed(step: Step, times: int, device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(times):
+        step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / times
+
+
+def peak(step: Step, device: str) -> int:
+    """Bytes of tensors allocated during one step at its highest, above what was there before."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        step()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = highest = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        highest = max(highest, now)
+    return highest
+
+
+def measure(name: str, methods: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    make, data, loss = {**WORKLOADS, **EXTRA}[name]
+    torch.manual_seed(0)
+    x, y = (t.to(args.device) for t in data(args.batch))
+    steps: dict[str, Step] = {}
+    for method, build in methods.items():
+        model = make().to(args.device)
+        try:
+            built = build(model, x, y, loss)
+            built()
+            built()
+            steps[method] = built
+        except Exception as error:  # a peer that cannot do a workload is a fact of the table
+            print(f"# {name}: {method} does not run: {type(error).__name__}: {error}", file=sys.stderr)
+    times = {m: max(1, min(500, int(args.slice / timed(s, 2, args.device)))) for m, s in steps.items()}
+    found: dict[str, list[float]] = {m: [] for m in steps}
+    for _ in range(args.rounds):
+        for method, step in steps.items():
+            found[method].append(timed(step, times[method], args.device))
+    base = statistics.median(found["plain"])
+    memory = {m: peak(s, args.device) for m, s in steps.items()}
+    return {
+        "workload": name,
+        "plain_ms": base * 1e3,
+        "ratio": {m: statistics.median(v) / base for m, v in found.items()},
+        "peak_bytes": memory,
+        "seconds": found,
+    }
+
+
+def rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+    if args.as_peer:
+        methods: dict[str, Any] = {
+            "plain": plain,
+            "opacus hooks": lambda *a: opacus(*a, "hooks"),
+            "opacus ghost": lambda *a: opacus(*a, "ghost"),
+        }
+    else:
+        methods = {"plain": plain, "clip": private, "epoch-lag clip": lagged}
+        if tree_noise(nn.Linear(2, 2)) is not None:
+            methods["clip + tree"] = lambda m, *a: private(m, *a, noise=tree_noise(m))
+            methods["epoch-lag + tree"] = lambda m, *a: lagged(m, *a, noise=tree_noise(m))
+    chosen = [n for n in {**WORKLOADS, **EXTRA} if any(n.startswith(w) for w in args.workloads.split(","))]
+    return [measure(name, methods, args) for name in (chosen if args.workloads else list(WORKLOADS))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--slice", type=float, default=0.1, help="seconds for each method in each round")
+    parser.add_argument(
+        "--workloads", default="", help="beginnings of names, with commas between; all of them if empty"
+    )
+    parser.add_argument("--peer", help="an interpreter that has Opacus")
+    parser.add_argument("--out", type=Path, help="where the raw figures go, as JSON")
+    parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    found = rows(args)
+    if args.as_peer:
+        print(json.dumps(found))
+        return
+    record = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "device": args.device,
+        "threads": args.threads,
+        "batch": args.batch,
+        "rounds": args.rounds,
+        "ours": found,
+    }
+    if args.peer:
+        command = [args.peer, __file__, "--as-peer", *(a for a in sys.argv[1:] if a not in ("--peer", args.peer))]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        print(answer.stderr, file=sys.stderr)
+        record["peer"] = json.loads(answer.stdout.strip().splitlines()[-1])
+    for side in ("ours", "peer"):
+        for row in record.get(side, []):
+            ratios = "  ".join(f"{m} {r:.2f}" for m, r in row["ratio"].items() if m != "plain")
+            memory = {m: b / max(1, row["peak_bytes"]["plain"]) for m, b in row["peak_bytes"].items() if m != "plain"}
+            peaks = "  ".join(f"{m} {r:.2f}" for m, r in memory.items())
+            print(f"{row['workload']:24s} plain {row['plain_ms']:8.3f} ms   {ratios}   | memory: {peaks}")
+    if args.out:
+        args.out.parent.mkdir(exist_ok=True)
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
