@@ -86,6 +86,9 @@ def test_conformance(name: str, options: dict[str, int], n: int, beta: float, ep
     own = matrix[[max(strategy.instruction(t).fresh) for t in range(1, steps + 1)], range(steps)]
     assert np.array_equal(own, np.ones(steps))
 
+    columns = np.stack([strategy.column(t) for t in range(1, steps + 1)], axis=1)
+    np.testing.assert_allclose(columns, matrix, rtol=1e-14, atol=0)
+
     # the program is the decoder, and the decoder inverts C
     fresh = [row for t in range(1, steps + 1) for row in strategy.instruction(t).fresh]
     assert len(fresh) == len(set(fresh))

@@ -206,7 +206,7 @@ def rebuild(facts: dict[str, object]) -> Restartable:
             "bsr": lambda: Bsr(steps, facts["coefficients"]),  # type: ignore[arg-type]
             "bisr": lambda: Bisr(steps, facts["inverse"]),  # type: ignore[arg-type]
             "blt": lambda: Blt(steps, facts["scales"], facts["decays"]),  # type: ignore[arg-type]
-            "dense": lambda: Dense(unpack(steps, facts["entries"])),  # type: ignore[arg-type]
+            "dense": lambda: Dense(unpack(steps, facts["entries"]), facts["gap"]),  # type: ignore[arg-type]
         }
         return kinds[one_of("strategy", name, kinds.keys())]()  # type: ignore[arg-type]
     except KeyError as missing:

@@ -28,6 +28,8 @@ class Dense:
     """C = entries: T × T, lower-triangular, its diagonal above 0. Entries may be negative: see `non_negative`."""
 
     entries: Array
+    gap: float | None = None
+    """Where it was fitted: how far error × ‖C‖ may be above the least possible, as a fraction (`dense_fit`)."""
 
     def __post_init__(self) -> None:
         entries = frozen(self.entries, "entries")
@@ -79,6 +81,10 @@ class Dense:
         store = (((step - 1) % kept, (kept_term,)),)
         return Instruction(fresh=(step - 1,), output=tuple(output), store=store)
 
+    def column(self, step: int) -> Array:
+        """Column t of C, one entry a base row."""
+        return self.entries[:, step - 1]
+
     def matrix(self) -> Array:
         """C, T × T."""
         return self.entries
@@ -90,7 +96,8 @@ class Dense:
     def describe(self) -> dict[str, object]:
         """`entries`: the lower triangle row by row, little-endian float64, zlib, base64."""
         lower = self.entries[np.tril_indices(self.steps)].astype("<f8").tobytes()
-        return {"name": self.name, "steps": self.steps, "entries": base64.b64encode(zlib.compress(lower)).decode()}
+        packed = base64.b64encode(zlib.compress(lower)).decode()
+        return {"name": self.name, "steps": self.steps, "gap": self.gap, "entries": packed}
 
 
 def unpack(steps: int, packed: str) -> Array:

@@ -72,7 +72,8 @@ def fit_dense(workload: Workload, steps_per_epoch: int, *, block: int | None = N
         left = _descend(left, root, gram, _places(block, steps_per_epoch), sharpness, iterations)
     best = np.tril(left @ root)
     np.fill_diagonal(best, 1.0)
-    return DenseFit(Dense(best), _loss(best, gram, steps_per_epoch), lower_bound(gram, steps_per_epoch))
+    loss, bound = _loss(best, gram, steps_per_epoch), lower_bound(gram, steps_per_epoch)
+    return DenseFit(Dense(best, loss / bound - 1.0), loss, bound)
 
 
 def _loss(c: Array, gram: Array, steps_per_epoch: int) -> float:

@@ -16,12 +16,14 @@ from momentree.strategy.base import Array, Instruction, Strategy
 
 
 class Restartable(Strategy, Protocol):
-    """A strategy that can say how many of its base rows belong to its first steps."""
+    """A strategy that can say how many of its base rows belong to its first steps, and hand out single columns."""
 
     @property
     def rows(self) -> int: ...
 
     def rows_by(self, step: int) -> int: ...
+
+    def column(self, step: int) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,14 @@ class Restarted:
         instruction = self.inner.instruction(place + 1)
         first = block * self.inner.rows
         return replace(instruction, fresh=tuple(first + row for row in instruction.fresh))
+
+    def column(self, step: int) -> Array:
+        """Column t of C, one entry a base row: the inner column within its block."""
+        block, place = divmod(step - 1, self.inner.steps)
+        column, first = np.zeros(self.rows), block * self.inner.rows
+        part = self.inner.column(place + 1)[: self.rows - first]
+        column[first : first + len(part)] = part
+        return column
 
     def matrix(self) -> Array:
         """C, block-diagonal."""

@@ -64,6 +64,13 @@ class Toeplitz(ABC):
         """The first coefficients of C⁻¹ (T of them by default)."""
         return reciprocal(self.coefficients, self.steps if length is None else length)
 
+    def column(self, step: int) -> Array:
+        """Column t of C, one entry a base row."""
+        column = np.zeros(self.steps)
+        part = self.coefficients[: self.steps - step + 1]
+        column[step - 1 : step - 1 + len(part)] = part
+        return column
+
     def matrix(self) -> Array:
         """C, T × T."""
         return _lower(self.coefficients, self.steps)

@@ -77,8 +77,18 @@ class Tree:
         return Instruction(fresh=(self.row(step),), output=tuple(output), store=store)
 
     def row(self, step: int) -> int:
-        """The base row of the node in use that ends at step t."""
+        """The base row of the longest node that ends at step t."""
         return step - 1
+
+    def column(self, step: int) -> Array:
+        """Column t of C, one entry a base row: the nodes that hold step t."""
+        column = np.zeros(self.rows)
+        for k in range(self.steps.bit_length()):
+            end = -(-step // 2**k) * 2**k
+            below = level_of(end) - k
+            if end <= self.steps and (below == 0 or self.all_nodes):
+                column[self.row(end) - below] = decayed(self.decay, end - step)
+        return column
 
     def matrix(self) -> Array:
         """C: T × T."""

@@ -48,7 +48,7 @@ class TreeFull(Tree):
         return rows_before(step + 1)
 
     def row(self, step: int) -> int:
-        """The base row of the longest node that ends at step t."""
+        """The base row of the longest node that ends at step t; the shorter ones come just before it."""
         return rows_before(step) + level_of(step)
 
     def matrix(self) -> Array:
