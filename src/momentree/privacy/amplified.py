@@ -18,6 +18,7 @@ from momentree.errors import InputError, NoProofError, number
 from momentree.order import BallsInBins, CyclicPoisson, Poisson, RandomAllocation
 from momentree.privacy.account import Account
 from momentree.privacy.balls_in_bins import balls_in_bins, places_gram
+from momentree.privacy.compose import compose
 from momentree.privacy.entitlement import check_release
 from momentree.privacy.events import Release
 from momentree.privacy.monte_carlo import ATTEMPTS, FAILURE, MonteCarloAccount
@@ -25,6 +26,17 @@ from momentree.privacy.poisson import PoissonAccount, cyclic_poisson
 from momentree.privacy.random_allocation import allocation_of, checked_noise, random_allocation
 from momentree.privacy.ratio import RatioAccount
 from momentree.strategy.toeplitz import Toeplitz
+
+__all__ = [
+    "Calibrated",
+    "account_maker",
+    "amplified_account",
+    "calibrate_amplified",
+    "calibrate_release",
+    "calibrated_release",
+    "compose",
+    "upper_delta",
+]
 
 MakeAccount = Callable[[float, int], Account]
 """(σ, seed) → account. A deterministic account ignores the seed."""

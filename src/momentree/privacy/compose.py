@@ -1,6 +1,6 @@
 """Several releases of the same data together, each allowed to depend on the ones before.
 
-Guarantee: where all accounts are Gaussian the result is exact, `μ² = Σ μ_i²`. Else every account is turned into a
+Guarantee: where not all accounts are Gaussian (`composition` adds those exactly), every account is turned into a
 discrete pair that dominates its own in both directions (`ratio`; a certified curve where the account was sampled), and
 the product of the pairs dominates the composition (Zhu, Dong & Wang 2022, Theorem 10). The direction is the same in
 every factor: an example takes part in all of the runs, or in none. Failure probabilities add up.
@@ -14,12 +14,14 @@ from functools import partial
 
 import numpy as np
 
-from momentree.errors import InputError, NoProofError
 from momentree.privacy.account import Account
+from momentree.privacy.composition import also, compose
 from momentree.privacy.gaussian import GaussianAccount, composed_mu
 from momentree.privacy.monte_carlo import MonteCarloAccount
 from momentree.privacy.poisson import PoissonAccount
 from momentree.privacy.ratio import Array, Ratio, RatioAccount, Side, lognormal, product
+
+__all__ = ["certified_ratio", "compose", "compose_losses"]
 
 RESOLUTION = 80
 FORWARD, REVERSE = 64, 16
@@ -28,20 +30,23 @@ FLOOR = 1e-11
 """Where the forward curve of a sampled account is cut; what is left there counts as certain loss."""
 
 
-def compose(accounts: Sequence[Account]) -> Account:
-    """The account of all of them together."""
-    if not accounts:
-        raise InputError("nothing to compose: give at least one account")
-    if len(accounts) == 1:
-        return accounts[0]
-    gaussian = [a.mu for a in accounts if a.mu is not None]
-    others = [a for a in accounts if a.mu is None]
+@also
+def compose_losses(accounts: Sequence[Account]) -> Account | None:
+    """All of them together by loss distributions; None where one of them has none."""
+    gaussian = [a.mu for a in accounts if isinstance(a, GaussianAccount) and a.mu is not None]
+    others = [a for a in accounts if not isinstance(a, GaussianAccount)]
+    if not all(_composable(a) for a in others):
+        return None
     mu = composed_mu(*gaussian) * (1 + 1e-15)
-    if not others:
-        return GaussianAccount(mu)
     failure = sum(a.failure_probability for a in others)
     method = f"loss distributions of {len(accounts)} releases, multiplied"
     return RatioAccount(partial(_product, mu, others), method, failure)
+
+
+def _composable(account: Account) -> bool:
+    if isinstance(account, PoissonAccount):
+        return account.adjacency != "replace-one"
+    return isinstance(account, RatioAccount | MonteCarloAccount)
 
 
 def _product(mu: float, others: Sequence[Account], side: Side) -> Ratio:
@@ -54,11 +59,10 @@ def _product(mu: float, others: Sequence[Account], side: Side) -> Ratio:
 def _ratio(account: Account, side: Side) -> Ratio:
     if isinstance(account, PoissonAccount | RatioAccount):
         return account.ratio(side)
-    if isinstance(account, MonteCarloAccount):
-        if side == "lower":  # a release that gives nothing away is below every other
-            return Ratio(np.ones(1), np.ones(1), 0.0, side)
-        return certified_ratio(account)
-    raise NoProofError(f"an account by {account.method!r} has no loss distribution to compose: compose it alone")
+    assert isinstance(account, MonteCarloAccount)
+    if side == "lower":  # a release that gives nothing away is below every other
+        return Ratio(np.ones(1), np.ones(1), 0.0, side)
+    return certified_ratio(account)
 
 
 def certified_ratio(account: MonteCarloAccount) -> Ratio:

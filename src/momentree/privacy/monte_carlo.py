@@ -61,7 +61,8 @@ class Draws:
         m = self.m
         if m == 1:
             return 1.0
-        return math.exp(self.ceiling - (m - 1) * epsilon + (m - 1) * math.log(m - 1) - m * math.log(m))
+        exponent = self.ceiling - (m - 1) * epsilon + (m - 1) * math.log(m - 1) - m * math.log(m)
+        return math.exp(exponent) if exponent < 100 else math.inf
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,10 @@ class MonteCarloAccount:
         """How far the certified bound is likely to lie above the mean; an unseen weight of half the ceiling is assumed
         in the pilot, or a pilot without a hit would look perfect."""
         draws = self._pilot(m)
-        weights, largest, target = draws.weights(epsilon), draws.largest(epsilon), math.log(5 / failure)
+        largest, target = draws.largest(epsilon), math.log(5 / failure)
+        if math.isinf(largest):
+            return math.inf
+        weights = draws.weights(epsilon)
         variance = float(weights.var()) + largest**2 / (4 * len(weights))
         return math.sqrt(2 * target * variance / self.samples) + largest * target / self.samples
 
