@@ -44,6 +44,7 @@ def release_of(
         query = ClippedDifferences(model, loss, loss_of_batch=loss_of_batch, clip=plan.clip, difference_clip=rho)
         check_sensitivity(plan, query.sensitivity("zero-out", "gradient"), 1.0)
         check_sensitivity(plan, query.sensitivity("zero-out", "difference"), rho)
+        same_place(plan, kind)
     parameters: list[Tensor] = list(query.parameters)
     query.check(*made_up)
     source = KeyedNormals(subkey)
@@ -96,6 +97,15 @@ def release_of(
         store=store,
     )
     return lagged, parameters
+
+
+def same_place(plan: Any, kind: str) -> None:
+    """Looking one epoch back needs that the same rows stood there."""
+    if kind in ("epoch-lag", "sensitivity-reduced") and plan.order.participation != "fixed":
+        raise NoProofError(
+            f"{plan.algorithm} with order {plan.order.name}: it compares a batch with itself one epoch ago, so every "
+            "example has to keep its place; take the fixed order"
+        )
 
 
 def families_of(plan: Any) -> dict[str, Any]:

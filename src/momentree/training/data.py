@@ -226,9 +226,9 @@ class Rows:
 
     def on_device(self, ask: Ask, sample: Any, mask: np.ndarray[Any, np.dtype[np.float32]]) -> Piece:
         moved = mapped(sample, lambda t: t.to(self.device, non_blocking=True))
-        weights = torch.from_numpy(np.ascontiguousarray(mask)).to(self.device)
+        weights = torch.from_numpy(np.ascontiguousarray(mask)).to(self.device, non_blocking=True)
         inputs, targets = moved if self.paired else (moved, None)
-        rows = torch.from_numpy(np.ascontiguousarray(ask.rows)).to(self.device)
+        rows = torch.from_numpy(np.ascontiguousarray(ask.rows)).to(self.device, non_blocking=True)
         return Piece(inputs, targets, weights, rows, word("step", self.seed, ask.step) >> 1)
 
     def made_up(self) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from momentree.errors import InputError, whole
+from momentree.order import forget
 from momentree.order.base import Indices
 from momentree.training import checkpoint as checkpoints
 from momentree.training.data import Batch, Rows
@@ -24,7 +25,7 @@ from momentree.training.heldout import HeldOut
 from momentree.training.interrupts import deferred_interrupts
 from momentree.training.ledger import Ledger
 from momentree.training.pieces import Piece
-from momentree.training.precision import lowered
+from momentree.training.precision import lowered, repeatable
 from momentree.training.releaselog import ReleaseLog
 from momentree.training.releases.base import Release
 from momentree.training.stopping import epsilon_so_far
@@ -216,7 +217,7 @@ class Run:
                     "a layer was switched between train() and eval() since the run began, which changes what was "
                     "checked: switch it back before the next step"
                 )
-            with lowered(self.model, self._precision):
+            with lowered(self.model, self._precision), repeatable(self.device):
                 released = self._release.ask_(step, batch.pieces)
             if shown:
                 self._log.before_showing(step, release_digest(step, self._release.shown()))
@@ -305,6 +306,7 @@ class Run:
 
     def close(self) -> None:
         """Let go of the folder. A run that is not finished can be loaded again from it."""
+        forget()
         self._ahead = None
         self._log.close()
         self.folder.close()

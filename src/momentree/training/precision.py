@@ -1,4 +1,6 @@
-"""Mixed precision: the forward and backward pass in bfloat16, everything that is summed and kept in float32.
+"""How a step is computed: in which precision, and so that it can be computed again with the same bits.
+
+Mixed precision: the forward and backward pass in bfloat16, everything that is summed and kept in float32.
 
 Autocast is on inside the model's own forward only. Losses, norms, clips, sums, noise, updates and the weights
 themselves stay in float32, so the bound on a contribution is that of the query: what is added is what was measured.
@@ -6,6 +8,8 @@ themselves stay in float32, so the bound on a contribution is that of the query:
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -61,3 +65,36 @@ def lowered(model: nn.Module, precision: str) -> Iterator[None]:
             hook.remove()
         while entered:
             entered.pop().close()
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """On a GPU, kernels that add up in the same order each time: a replay has to have the same bits.
+
+    An operation without such a kernel runs all the same; if a replay then differs, the log of releases stops it. On a
+    CPU sums already have a fixed order for a fixed number of threads.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    module: Any = torch.utils.deterministic
+    fills = module.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=not (before[0] and not before[1]))
+    module.fill_uninitialized_memory = False
+    try:
+        with (
+            warnings.catch_warnings(),
+            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True),
+        ):
+            warnings.filterwarnings("ignore", message=".*deterministic.*")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        module.fill_uninitialized_memory = fills
+
+
+def prepare(device: torch.device) -> None:
+    """cuBLAS reads its workspace setting once, at its first use: without it, products may differ from run to run."""
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

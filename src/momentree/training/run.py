@@ -24,7 +24,7 @@ from momentree.training.digests import code_version, weights_digest
 from momentree.training.folder import Folder
 from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
-from momentree.training.precision import PRECISIONS, check_weights
+from momentree.training.precision import PRECISIONS, check_weights, prepare
 from momentree.update import Update
 
 __all__ = ["Progress", "Run", "StepFacts", "load", "start"]
@@ -146,6 +146,7 @@ def _rows(
         raise InputError(f"{what} of loss and loss_of_batch given: give exactly one")
     check_weights(model)
     if device is not None:
+        prepare(torch.device("cuda") if str(device).startswith("cuda") else torch.device("cpu"))
         try:
             model.to(torch.device(device))
         except (RuntimeError, AssertionError):

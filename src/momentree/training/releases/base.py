@@ -60,3 +60,14 @@ def private(*sums: Sequence[Tensor]) -> Iterator[None]:
         for each in sums:
             torch._foreach_zero_(list(each))
         raise
+
+
+class Scratch:
+    """One flat vector, and views of it in the parameters' shapes: a row of noise is drawn in one call."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        kind = torch.float64 if any(p.dtype == torch.float64 for p in parameters) else torch.float32
+        sizes = [p.numel() for p in parameters]
+        self.flat = torch.zeros(sum(sizes), dtype=kind, device=parameters[0].device)
+        views = torch.split(self.flat, sizes)
+        self.blocks = [view.view(p.shape) for view, p in zip(views, parameters, strict=True)]

@@ -20,6 +20,7 @@ from torch import Tensor
 from momentree.strategy.tree import level_of
 from momentree.strategy.tree_full import rows_before
 from momentree.training.needs import Source
+from momentree.training.releases.base import Scratch
 from momentree.training.releases.store import Store
 
 
@@ -48,19 +49,15 @@ class NodeTree:
         self.scale = scale
         self.begins = begins
 
-    def noise_(self, out: Sequence[Tensor], level: int, end: int, factor: float, draw: Sequence[Tensor]) -> None:
+    def noise_(self, out: Sequence[Tensor], level: int, end: int, factor: float, draw: Scratch) -> None:
         """out += factor · ζ of node (level, end). Its row is that of `tree-full`: by end, then by level."""
-        start = 0
-        row = rows_before(end) + level
-        for block, normals in zip(out, draw, strict=True):
-            self.source.fill_(normals, self.stream, row, start)
-            block.add_(normals, alpha=factor * self.scale(end))
-            start += block.numel()
+        self.source.fill_(draw.flat, self.stream, rows_before(end) + level, 0)
+        torch._foreach_add_(list(out), draw.blocks, alpha=factor * self.scale(end))
 
     def name_of(self, level: int) -> str:
         return f"{self.name}{level}"
 
-    def release_(self, step: int, leaf: Sequence[Tensor], scratch: Sequence[Tensor], draw: Sequence[Tensor]) -> None:
+    def release_(self, step: int, leaf: Sequence[Tensor], scratch: Sequence[Tensor], draw: Scratch) -> None:
         """Keep the released leaf of this step and make every node that ends here."""
         self._forget(step)
         right = self.store.put(self.name_of(0), step, leaf)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from momentree.training.needs import AnchoredQuery, Noise, Source
 from momentree.training.pieces import Pieces
-from momentree.training.releases.base import State, buffers, private
+from momentree.training.releases.base import Scratch, State, buffers, private
 from momentree.training.releases.nodes import NodeTree
 from momentree.training.releases.store import Store
 
@@ -67,7 +67,8 @@ class Reduced:
         self.scales = scales
         self.store = store
         self._parameters = list(query.parameters)
-        self._g, self._delta, self._r, self._draw = (buffers(self._parameters) for _ in range(4))
+        self._g, self._delta, self._r = (buffers(self._parameters) for _ in range(3))
+        self._draw = Scratch(self._parameters)
         self._anchor = buffers(self._parameters)
         self._anchor_before = buffers(self._parameters)
         self._r_hat = buffers(self._parameters)
@@ -107,7 +108,7 @@ class Reduced:
         self._G.release_(step, self._g, self._g, self._draw)
         if later:
             self._D.release_(step, self._delta, self._delta, self._draw)
-        torch._foreach_zero_(self._draw)
+        self._draw.flat.zero_()
         return self._reconstruct(step)
 
     def _reconstruct(self, t: int) -> list[Tensor]:
@@ -137,8 +138,9 @@ class Reduced:
         return [*self._m_hat, *self._r_hat]
 
     def clear(self) -> None:
-        for each in (self._g, self._delta, self._r, self._draw):
+        for each in (self._g, self._delta, self._r):
             torch._foreach_zero_(each)
+        self._draw.flat.zero_()
 
     def state(self) -> State:
         lists = {"anchor": self._anchor, "anchor_before": self._anchor_before, "r_hat": self._r_hat}
