@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from momentree.paper.reconstruction import reconstruction_weights
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.error import iterate_rmse, momentum_rmse
@@ -21,21 +23,83 @@ def strategy_figures(plan: Plan, strategy: Strategy, noise_multiplier: float) ->
     """What one strategy costs under the plan's order, at the given σ; errors in units of `clip / batch_size`."""
     amplified = plan.order.participation == "amplified"
     worst = None if amplified else plan.sensitivity_of(strategy)
+    on_momentum, on_iterates = errors(plan, strategy, noise_multiplier)
     return {
         "strategy": strategy.name,
         "sensitivity": worst.value if worst else None,
         "sensitivity_is": None if worst is None else "exact" if worst.exact else "upper bound",
         "noise_multiplier": noise_multiplier,
-        "momentum_rmse": noise_multiplier * momentum_rmse(strategy, plan.momentum),
-        "iterate_rmse": noise_multiplier * iterate_rmse(strategy, plan.momentum),
+        "momentum_rmse": on_momentum,
+        "iterate_rmse": on_iterates,
         "noise_vectors": strategy.noise_vectors,
     }
+
+
+def errors(plan: Plan, strategy: Strategy, noise_multiplier: float) -> tuple[float | None, float | None]:
+    """Noise on m̂ and on Σ m̂; None where a difference method has too many steps for its recursion to be written out."""
+    query = plan.preset.query
+    if query == "gradient":
+        return (
+            noise_multiplier * momentum_rmse(strategy, plan.momentum),
+            noise_multiplier * iterate_rmse(strategy, plan.momentum),
+        )
+    if plan.steps > LARGEST_PROFILE:
+        return None, None
+    noise = noise_of_differences(plan, strategy, noise_multiplier)
+    return tuple(float(np.sqrt((m**2).sum() / plan.steps)) for m in (noise, np.cumsum(noise, axis=0)))  # type: ignore[return-value]
+
+
+def noise_of_differences(plan: Plan, strategy: Strategy, noise_multiplier: float) -> Array:
+    """The noise on m̂_t, one row a step, one column a base row, for the methods that rebuild gradients."""
+    n, alpha, steps = plan.steps_per_epoch, 1 - plan.momentum, plan.steps
+    if plan.preset.query == "sensitivity-reduced":
+        rows = [
+            reconstruction_weights(alpha=alpha, gamma=plan.leak, t=t, steps_per_epoch=n) for t in range(1, steps + 1)
+        ]
+        sigma = {f.name: f.noise_multiplier for f in plan.families}
+        return _dense(rows, lambda family, end: _reduced_noise(sigma, family, end, n))
+    lag = n if plan.preset.query == "epoch-lag" else 1
+    leak = 0.0 if plan.preset.query == "spider" else plan.leak
+    decoder = strategy.decoder()
+    rebuilt = np.zeros_like(decoder)
+    momentum = np.zeros_like(decoder)
+    last = np.zeros(decoder.shape[1])
+    for t in range(steps):
+        fresh = {"epoch-lag": t < n, "storm": t == 0, "spider": t % n == 0}[plan.preset.query]
+        share = 1.0 if fresh or plan.preset.query == "epoch-lag" else plan.share
+        rebuilt[t] = noise_multiplier * share * decoder[t] + (0.0 if fresh else (1 - leak) * rebuilt[t - lag])
+        last = plan.momentum * last + alpha * rebuilt[t]
+        momentum[t] = last
+    return momentum
+
+
+def _reduced_noise(sigma: dict[str, float], family: str, end: int, n: int) -> float:
+    if family == "G":
+        return sigma["gradient-early"] if end <= 2 * n else sigma["gradient"]
+    return sigma["anchor-difference" if family == "Delta" else "iterate-difference"]
+
+
+def _dense(rows: list[dict[tuple[str, int, int], float]], noise: Callable[[str, int], float]) -> Array:
+    keys = sorted({key for row in rows for key in row})
+    place = {key: k for k, key in enumerate(keys)}
+    out = np.zeros((len(rows), len(keys)))
+    for t, row in enumerate(rows):
+        for key, weight in row.items():
+            out[t, place[key]] = weight * noise(key[0], key[2])
+    return out
 
 
 def figures(plan: Plan) -> dict[str, Any]:
     """The plan's own figures."""
     bracket = plan.bracket
-    return strategy_figures(plan, plan.strategy, plan.noise_multiplier) | {
+    found = strategy_figures(plan, plan.strategy, plan.noise_multiplier)
+    if plan.preset.query == "sensitivity-reduced":
+        found["sensitivity"] = {f.name: f.sensitivity.value for f in plan.families}
+        found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
+        found["noise_vectors"] = 3 * plan.strategy.noise_vectors
+    elif plan.families:
+        found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
+    return found | {
         "mu": plan.mu,
         "epsilon_lower": bracket.lower,
         "epsilon_upper": bracket.upper,
@@ -47,7 +111,7 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 def alternatives(plan: Plan) -> list[dict[str, Any]]:
     """The other strategies that fit the order, each at the σ that gives the same μ, so the same (ε, δ)."""
-    if plan.mu is None:
+    if plan.mu is None or plan.preset.query == "sensitivity-reduced":
         return []  # every strategy has a loss distribution of its own there: `plan` with its name works it out
     own = plan.sensitivity_of(plan.strategy).value
     return [

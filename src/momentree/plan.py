@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,13 @@ from momentree import order as orders
 from momentree.errors import NoProofError
 from momentree.figures import alternatives, figures, paper_figures
 from momentree.order.base import Order, Shape
-from momentree.presets import ALGORITHMS, Algorithm
+from momentree.presets import ALGORITHMS, DIFFERENCE_CLIP, LEAK, Algorithm
 from momentree.privacy.account import Account, Bracket
-from momentree.privacy.account_of import account, calibrate
+from momentree.privacy.account_of import account, calibrate, noise_for
 from momentree.privacy.amplified import amplified_account, calibrate_release
 from momentree.privacy.entitlement import entitlement
 from momentree.privacy.events import Release
+from momentree.privacy.families import Family, account_of_families, families, joint_mu
 from momentree.privacy.gaussian import largest_mu
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
 from momentree.query.base import Adjacency
@@ -38,12 +39,23 @@ from momentree.strategy.base import Array, Strategy
 from momentree.strategy.build import make
 from momentree.strategy.choose import DEFAULT_BUDGET, Candidate, compare, explain
 from momentree.strategy.setting import Setting
+from momentree.strategy.tree_full import TreeFull
 from momentree.update.schedule import Schedule
 
 if TYPE_CHECKING:
     from momentree.training.loop import Run
 
 WIDEST_BAND = 16
+
+
+@dataclass(frozen=True)
+class StepFamily:
+    """Steps of one kind: an example moves them by at most `share`, and their noise is in proportion to that."""
+
+    name: str
+    strategy: Strategy
+    share: float
+    noise_multiplier: float
 
 
 class Plan:
@@ -228,7 +240,53 @@ class Plan:
     def sensitivity_of(self, strategy: Strategy) -> Sensitivity:
         """‖C‖ under the order, for zero-out adjacency; amplified orders use the kept place as a yardstick only."""
         kind = self.order.participation
-        return sensitivity(strategy, "fixed" if kind == "amplified" else kind, self.steps_per_epoch)
+        kind = "fixed" if kind == "amplified" else kind
+        return sensitivity(strategy, kind, self.steps_per_epoch, scales=self.scales)
+
+    @property
+    def leak(self) -> float:
+        """γ: how much of a full gradient every difference query mixes in."""
+        return LEAK if self.request.leak is None else self.request.leak
+
+    @property
+    def difference_clip(self) -> float:
+        """ρ: what the difference of one example's two gradients is clipped to, relative to the clip."""
+        return DIFFERENCE_CLIP if self.request.difference_clip is None else self.request.difference_clip
+
+    @property
+    def share(self) -> float:
+        """How sensitive a difference query is, relative to the clip."""
+        if self.preset.query == "spider":
+            return self.difference_clip
+        return (1 - self.leak) * self.difference_clip + self.leak
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """s_e, the sensitivity of every epoch's queries relative to the clip, where the noise is not in proportion."""
+        if self.preset.query != "epoch-lag":
+            return ()
+        return (1.0, *([self.share] * (self.epochs - 1)))
+
+    @cached_property
+    def families(self) -> tuple[Any, ...]:
+        """What has noise of its own. `sr-nsgd`: Algorithm 2's families, priced together. dp-srm and dp-spider: starts
+        and differences, each with noise in proportion to its sensitivity, so a step costs what a step of dp-sgd costs.
+        """
+        sigma = self.noise_multiplier
+        if self.preset.query == "sensitivity-reduced":
+            return tuple(replace(f, noise_multiplier=sigma * f.noise_multiplier) for f in self._bare_families)
+        if self.preset.query in ("storm", "spider"):
+            return (
+                StepFamily("gradient", self.strategy, 1.0, sigma),
+                StepFamily("difference", self.strategy, self.share, sigma * self.share),
+            )
+        return ()
+
+    @cached_property
+    def _bare_families(self) -> tuple[Family, ...]:
+        """Algorithm 2's families with noise equal to their own sensitivities: to be multiplied by one number."""
+        assert isinstance(self.strategy, TreeFull)
+        return families(self.strategy, self.steps_per_epoch, self.difference_clip)
 
     def release(self, noise_multiplier: float, strategy: Strategy | None = None) -> Release:
         """What the run gives away, as the accountants see it."""
@@ -237,12 +295,15 @@ class Plan:
             order=self.order,
             adjacency=self.request.adjacency,
             noise_multiplier=noise_multiplier,
+            scales=self.scales,
             group_size=self.request.rows_per_person,
         )
 
     def _price(self) -> tuple[float, Account]:
         """σ and the account at it: calibrated to ε, or the account of the σ that was asked for."""
         request = self.request
+        if self.preset.query == "sensitivity-reduced":
+            return self._price_families()
         if request.epsilon is None:
             assert request.noise_multiplier is not None  # the request has exactly one of the two
             release = self.release(request.noise_multiplier)
@@ -256,6 +317,19 @@ class Plan:
             return found.noise_multiplier, found.account
         sigma = calibrate(self.release(1.0), request.epsilon, self.delta)
         return sigma, account(self.release(sigma))
+
+    def _price_families(self) -> tuple[float, Account]:
+        """The same for Algorithm 2: σ multiplies the noise of all its families, which are priced together."""
+        request, bare, n = self.request, self._bare_families, self.steps_per_epoch
+        if request.rows_per_person > 1:
+            raise NoProofError("sr-nsgd with several rows a person has no account here: take dp-nsgd")
+        sigma = request.noise_multiplier
+        if sigma is None:
+            assert request.epsilon is not None  # the request has exactly one of the two
+            moved = joint_mu(bare, n, self.adjacency) * (1 + 1e-12)
+            sigma = noise_for(moved, request.epsilon, self.delta)
+        members = tuple(replace(f, noise_multiplier=sigma * f.noise_multiplier) for f in bare)
+        return sigma, account_of_families(members, n, self.adjacency)
 
     @property
     def mu(self) -> float | None:

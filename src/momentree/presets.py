@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Query = Literal["gradient", "epoch-lag", "sensitivity-reduced"]
+Query = Literal["gradient", "epoch-lag", "storm", "spider", "sensitivity-reduced"]
 EVERY_ORDER = (
     "fixed",
     "reshuffled",
@@ -86,5 +86,45 @@ ALGORITHMS: dict[str, Algorithm] = {
             strategies=("identity",),
             momentum=0.0,
         ),
+        Algorithm(
+            "sr-nsgd",
+            "gradients at anchors and differences to them, three streams, normalised steps (the paper's Algorithm 2)",
+            query="sensitivity-reduced",
+            gradients_per_step=3,
+            orders=("fixed",),
+            strategy="tree-full",
+            strategies=("tree-full",),
+        ),
+        Algorithm(
+            "epoch-lag",
+            "differences to the same batch one epoch ago, one stream, normalised steps",
+            query="epoch-lag",
+            gradients_per_step=2,
+            orders=("fixed",),
+        ),
+        Algorithm(
+            "dp-srm",
+            "differences to the iterate before (STORM), independent noise (Wang et al. 2019)",
+            query="storm",
+            update="sgd",
+            gradients_per_step=2,
+            orders=("poisson", *(name for name in EVERY_ORDER if name != "poisson")),
+            strategy="identity",
+            strategies=("identity",),
+            momentum=0.0,
+        ),
+        Algorithm(
+            "dp-spider",
+            "a gradient at the start of every epoch, differences after it, independent noise (Fang et al. 2018)",
+            query="spider",
+            gradients_per_step=2,
+            orders=("poisson", *(name for name in EVERY_ORDER if name != "poisson")),
+            strategy="identity",
+            strategies=("identity",),
+            momentum=0.0,
+        ),
     )
 }
+
+LEAK, DIFFERENCE_CLIP = 0.1, 0.1
+"""γ and ρ of the sensitivity-reduced methods where none are given."""

@@ -53,7 +53,8 @@ def describe(plan: Any) -> str:
         + (f", μ = {plan.mu:.4g}" if plan.mu is not None else ""),
         f"  run          {plan.examples} examples, batches of {plan.batch_size}, {plan.epochs} epochs of "
         f"{plan.steps_per_epoch} steps",
-        f"  noise        σ = {plan.noise_multiplier:.5g} in units of clip/batch_size, {_sensitivity_line(facts)}",
+        f"  noise        σ = {_several(facts['noise_multiplier'])} in units of clip/batch_size",
+        f"               {_sensitivity_line(facts)}",
         f"  error        {_figure(facts['momentum_rmse'])} on the momentum, "
         f"{_figure(facts['iterate_rmse'])} on its running sum",
         f"  memory       {facts['noise_vectors']} model-sized vectors; "
@@ -75,7 +76,13 @@ def describe(plan: Any) -> str:
 def _sensitivity_line(facts: dict[str, Any]) -> str:
     if facts["sensitivity"] is None or facts["sensitivity_is"] is None:
         return "amplified: no single sensitivity"
-    return f"sensitivity {facts['sensitivity']:.5g} ({facts['sensitivity_is']})"
+    return f"sensitivity {_several(facts['sensitivity'])} ({facts['sensitivity_is']})"
+
+
+def _several(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{v:.5g} ({name})" for name, v in value.items())
+    return f"{value:.5g}"
 
 
 def _figure(value: float | None) -> str:
