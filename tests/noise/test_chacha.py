@@ -3,6 +3,8 @@
 Run on the CPU always, on a CUDA device where there is one.
 """
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -66,22 +68,26 @@ def test_the_keystream_is_that_of_the_cryptography_package(device, block):
 
 
 @DEVICES
-def test_the_uniforms_are_the_words_plus_a_half_rounded_once_more(device):
-    """Against Python's integers, which convert to float64 with correct rounding; and the workspace's own way."""
+@BOTH
+def test_the_uniforms_are_the_words_at_both_ends(device, dtype):
+    """(x + ½) 2^-64, as exact fractions: relative to u near 0, and to 1 - u near 1."""
     rng = np.random.default_rng(1)
-    x = np.concatenate(
-        [
-            rng.integers(0, 2**64, 20_000, dtype=np.uint64),
-            rng.integers(0, 2**64, 20_000, dtype=np.uint64) >> rng.integers(0, 64, 20_000).astype(np.uint64),
-            np.array([0, 1, 2**53 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1025, 2**64 - 1024, 2**64 - 1], np.uint64),
-        ]
+    x = rng.integers(0, 2**64, 4_000, dtype=np.uint64)
+    small = x[:1500] >> rng.integers(0, 64, 1500).astype(np.uint64)
+    ends = np.array(
+        [0, 1, 2**24 + 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 2**40 + 12345], np.uint64
     )
-    ours = chacha.uniforms(torch.from_numpy(x.view(np.int64)).to(device)).cpu().numpy()
-    for word, value in zip(x.tolist(), ours.tolist(), strict=True):
-        half = word + 0.5 if word < 2**52 else float(word)
-        assert abs(value - half) <= max(np.spacing(half), 0.0)
-        assert 0.5 <= value <= 2.0**64
-        assert word >= 2**52 or value == half
+    x = np.concatenate([x, small, ~small, ends])
+    high, low = (x >> np.uint64(32)).astype(np.uint32), x.astype(np.uint32)
+    parts = [torch.from_numpy(half.view(np.int32)).to(device) for half in (high, low)]
+    a, error = (part.cpu().tolist() for part in chacha.uniforms(*parts, dtype))
+    unit = Fraction(2) ** (-23 if dtype == torch.float32 else -52)
+    for word, rounded, missing in zip(x.tolist(), a, error, strict=True):
+        u = Fraction(2 * word + 1, 2**65)
+        off = abs(Fraction(rounded) + Fraction(missing) - u)
+        near = min(u, 1 - u)
+        assert 0 < rounded <= 1
+        assert off <= 2 * unit * near + (Fraction(2) ** -55 if near < Fraction(1, 2**31) and u > 0.5 else 0)
 
 
 def ulps(one, two):
@@ -150,6 +156,7 @@ def test_a_device_is_given_the_words_of_the_cpus_layout():
     assert as_bytes(low) == work.low.tobytes()
     keystream_into(work.words, work.zeros, KEY, 4, 5, 6 * TILE_BLOCKS)
     words = chacha.keystream(KEY, 4, 5, 6 * TILE_BLOCKS, TILE_BLOCKS, torch.device("cpu")).view(-1)
-    radius, angle = work.split()
-    assert np.array_equal(words[: 2 * PAIRS].view(torch.int64).numpy(), radius[0])
+    high, less, angle = work.split()
+    assert np.array_equal(words[:PAIRS].numpy(), high[0])
+    assert np.array_equal(words[PAIRS : 2 * PAIRS].numpy(), less[0].view(np.int32))
     assert np.array_equal(words[2 * PAIRS :].numpy(), angle[0])

@@ -19,16 +19,13 @@ from torch import Tensor
 from momentree.noise.layout import (
     ANGLE_UNIT,
     FIRST_LOW_BLOCK,
-    LOG,
+    FLOAT32,
+    FLOAT64,
     LOG_TWO,
     LOW_BLOCKS,
-    MANTISSA,
     PAIRS,
-    SINE,
-    SPLIT,
     TILE,
     TILE_BLOCKS,
-    TWO_64,
     nonce,
 )
 
@@ -105,38 +102,46 @@ def tiles_of(
     if dtype == torch.float64:
         low = keystream(subkey, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS, tiles * LOW_BLOCKS, device)
         low = low.view(tiles, PAIRS)
-    radius = words[:, : 2 * PAIRS].contiguous().view(torch.int64)
-    return normals(radius, words[:, 2 * PAIRS :], low).reshape(-1)
+    return normals(words, low).reshape(-1)
 
 
-def uniforms(radius: Tensor) -> Tensor:
-    """x + ½ for the unsigned 64-bit word x, in float64: 2^64 u."""
-    negative = (radius >> 63) & TWO_64
-    scaled: Tensor = (radius.to(torch.float64) + 0.5) + negative.view(torch.float64)
-    return scaled
+def uniforms(high: Tensor, low: Tensor, real: torch.dtype) -> tuple[Tensor, Tensor]:
+    """u = (x + ½) 2^-64 for the word x = high 2^32 + low, as a + error: all its digits at both ends of (0, 1)."""
+    signed, form = (torch.int32, FLOAT32) if real == torch.float32 else (torch.int64, FLOAT64)
+    v = (high.to(real) + (_unsigned(low, real) + 0.5) * 2.0**-32) * 2.0**-32
+    base = ((high >> 31).to(signed) & form.one).view(real)
+    a = base + v
+    return a, v + (base - a)
 
 
-def normals(radius: Tensor, angle: Tensor, low: Tensor | None) -> Tensor:
-    """Radius words (int64), angle words (int32) and their low halves (None: float32) to pairs, (tiles, 2, pairs).
+def normals(words: Tensor, low: Tensor | None) -> Tensor:
+    """A tile's words a line, and low halves of angles (None: float32), to pairs: (tiles, 2, PAIRS).
 
     Operation for operation the steps of `normals.normals_into`, which says why each is what it is.
     """
-    width, real, signed = (32, torch.float32, torch.int32) if low is None else (64, torch.float64, torch.int64)
-    bits = uniforms(radius).view(torch.int64) - (SPLIT + (64 << 52))
-    exponent = (bits >> 52).to(real)
-    f = (((bits & MANTISSA) + SPLIT).view(torch.float64) - 1.0).to(real)
+    real, signed, form = (torch.float32, torch.int32, FLOAT32) if low is None else (torch.float64, torch.int64, FLOAT64)
+    a, error = uniforms(words[:, :PAIRS], words[:, PAIRS : 2 * PAIRS], real)
+    angle = words[:, 2 * PAIRS :]
+    bits = a.view(signed) - form.split
+    mantissa = ((bits & ((1 << form.mantissa) - 1)) + form.split).view(real)
+    f = error + (mantissa - 1.0)
     s = f / (f + 2.0)
-    level = exponent * LOG_TWO - _polynomial(LOG[width], s * s) * s
+    level = (bits >> form.mantissa).to(real) * LOG_TWO - _polynomial(form.log, s * s) * s
     h = angle.to(real)
     if low is not None:
-        h = h + (low.to(torch.int64) & 0xFFFFFFFF).to(real) * 2.0**-32
+        h = h + _unsigned(low, real) * 2.0**-32
     h = h * ANGLE_UNIT
-    sine = _polynomial(SINE[width], h * h) * h
+    sine = _polynomial(form.sine, h * h) * h
     square = sine * sine
     y = sine * _root((1.0 - square) * level)
     x = _root(level) * (0.5 - square)
-    flip = angle.to(signed) << (width - 1)
+    flip = angle.to(signed) << (8 * real.itemsize - 1)
     return torch.stack([(x.view(signed) ^ flip).view(real), y], dim=1)
+
+
+def _unsigned(words: Tensor, real: torch.dtype) -> Tensor:
+    """32-bit words, read as unsigned."""
+    return (words.to(torch.int64) & 0xFFFFFFFF).to(real)
 
 
 def _root(x: Tensor) -> Tensor:

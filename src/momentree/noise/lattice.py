@@ -55,12 +55,12 @@ def border_crossings(step: float, *, displacement: float = DISPLACEMENT, bits: i
         shift = displacement * outer + 2.0 ** (k - bits) / inner
         density = 2.0**-k * math.sqrt(outer**2 - inner**2) / math.pi
         total += 2 * shift * density * (2 * outer / step + 1)
-    for j in range(1, 53):
+    for j in range(1, bits):
         inner = math.sqrt(-2 * math.log1p(-(2.0 ** -(j + 1))))
         outer = math.sqrt(-2 * math.log1p(-(2.0**-j)))
-        shift = displacement * outer + 2.0**-51 / inner
+        shift = displacement * outer + 2.0**-bits / inner
         total += 2 * shift * (outer / math.pi) * (2 * outer / step + 1)
-    return total + 2.0**-53
+    return total + 2.0**-bits
 
 
 def grid_delta(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import dataclass
 
 PAIRS = 1024
 TILE = 2 * PAIRS
@@ -17,24 +18,46 @@ FIRST_LOW_BLOCK = TILE_BLOCKS * TILES
 COORDINATES = TILE * TILES
 
 RADIUS_BITS = 64
-MANTISSA = 2**52 - 1
-TWO_64 = struct.unpack("<q", struct.pack("<d", 2.0**64))[0]
-"""The bits of the float64 2^64."""
-SPLIT = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))[0] >> 32 << 32
-"""The bits of a float64 just under √½ whose low half is 0, so that the high half alone tells the exponent."""
 LOG_TWO = -8 * math.log(2)
 ANGLE_UNIT = math.pi / 4 * 2.0**-31
 
-LOG = {
-    32: (2.3941006, 3.1979818, 5.3333453, 16.0),
-    64: tuple(16.0 / (2 * k + 1) for k in range(10, -1, -1)),
-}
-"""16 atanh(√p)/√p for p ≤ 0.02945, highest power first: the best cubic (relative error 7e-10), the series to p^10."""
-SINE = {
-    32: (-1.9501822e-4, 8.3320165e-3, -1.6666650e-1, 1.0),
-    64: tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)),
-}
-"""sin(√p)/√p for p ≤ (π/4)², highest power first: the best cubic (relative error 4e-9), the series to p^8."""
+
+@dataclass(frozen=True)
+class Real:
+    """A floating-point format, as integers see it, and the polynomials that are good enough for it.
+
+    `mantissa`: how many bits; `split`: the bits of the number √½, rounded down; `one`: those of 1. `log`:
+    16 atanh(√p)/√p for p ≤ 0.02945, `sine`: sin(√p)/√p for p ≤ (π/4)², highest power first.
+    """
+
+    mantissa: int
+    split: int
+    one: int
+    log: tuple[float, ...]
+    sine: tuple[float, ...]
+
+
+def _bits(kind: str, value: float) -> int:
+    """The bits of a float ("f") or a double ("d") as a signed integer."""
+    return int(struct.unpack("<i" if kind == "f" else "<q", struct.pack(f"<{kind}", value))[0])
+
+
+FLOAT32 = Real(
+    mantissa=23,
+    split=_bits("f", 0.70710677),
+    one=_bits("f", 1.0),
+    log=(2.3941006, 3.1979818, 5.3333453, 16.0),
+    sine=(-1.9501822e-4, 8.3320165e-3, -1.6666650e-1, 1.0),
+)
+"""The best cubics: relative errors 7e-10 and 4e-9, before their coefficients are rounded."""
+FLOAT64 = Real(
+    mantissa=52,
+    split=_bits("d", 0.7071067811865475),
+    one=_bits("d", 1.0),
+    log=tuple(16.0 / (2 * k + 1) for k in range(10, -1, -1)),
+    sine=tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)),
+)
+"""The series, to p^10 and p^8."""
 
 
 def nonce(stream: int, row: int) -> bytes:

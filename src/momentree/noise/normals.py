@@ -3,14 +3,15 @@
 **Layout.** Coordinate i of a row is in tile k = i // 2048, at place i % 2048; places p and p + 1024 are the two normals
 of pair p. The keystream of (stream, row) has the nonce stream (32 bits) | row (64 bits), and the 32-bit counter names
 
-    blocks 192k … 192k + 127             1024 radius words of 64 bits
-    blocks 192k + 128 … 192k + 191       1024 angle words of 32 bits
-    blocks 3·2^30 + 64k … + 63           1024 further words, the low half of the angle; drawn for float64 only
+    blocks 192k       … 192k + 63        1024 words of 32 bits, the high halves of the radius words
+    blocks 192k + 64  … 192k + 127       1024, their low halves
+    blocks 192k + 128 … 192k + 191       1024, the angle words
+    blocks 3·2^30 + 64k … + 63           1024, the angle words' low halves; drawn for float64 only
 
 for k < 2^24: 2^32 blocks, all of them, none twice; 2^35 coordinates a row. Words are little-endian.
 
-**Normals.** With x the radius word, u = (x + ½) 2^-64 in (0, 1), so log 0 cannot occur and the tail ends where
-u = 2^-65, at 9.49σ. h is the angle word, as a signed fraction of ±π/4 (its lowest bit is also the sign ±), and
+**Normals.** With x the radius word of 64 bits, u = (x + ½) 2^-64 in (0, 1), so log 0 cannot occur and the tail ends
+where u = 2^-65, at 9.49σ. h is the angle word, as a signed fraction of ±π/4 (its lowest bit is also the sign ±), and
 
     L = -2 ln u,    X = ±√(4L) (½ - sin²h),    Y = √(4L (1 - sin²h)) sin h
 
@@ -21,14 +22,14 @@ float32 near π are wrong by 1e-7 where they ought to be small, √(1 - sin²) n
 bits depend neither on the processor, the library, the chunk, its alignment nor the thread. A library's log or sin
 promises none of it: vector and scalar versions of one library differ, and a resumed run would draw other noise.
 
-**Why the logarithm starts in float64.** A float32 of u would have 24 bits: the radius would be a lattice of 3e-4 near 0
-(u near 1), where differences of u below 6e-8 are lost. The mantissa's distance from 1 is formed exactly in
-float64, and only then rounded: f is right to 2^-24 of itself at both ends. The tail (u near 0) sits in the exponent.
+**Why u is kept in two parts.** Near 0, where the tail is made, a float has all its digits: the exponent takes the 64
+bits. Near 1 it has not: a float32 of u would make the radius a lattice of 3e-4 there. So u = base + v with base 0 or 1
+and v the word read as a signed number, which is small at both ends; a = base + v rounded, and its error, which a float
+holds exactly, is added to the mantissa's distance from 1.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
@@ -45,16 +46,13 @@ from momentree.noise.layout import (
     ANGLE_UNIT,
     COORDINATES,
     FIRST_LOW_BLOCK,
-    LOG,
+    FLOAT32,
+    FLOAT64,
     LOG_TWO,
     LOW_BLOCKS,
-    MANTISSA,
     PAIRS,
-    SINE,
-    SPLIT,
     TILE,
     TILE_BLOCKS,
-    TWO_64,
     nonce,
 )
 
@@ -166,29 +164,27 @@ class _Workspace:
 
     def __init__(self, tiles: int, precision: type[np.floating[Any]]) -> None:
         self.precision = precision
+        self.bits = np.int32 if precision is np.float32 else np.int64
         self.words = np.empty(tiles * TILE_BLOCKS * 64, np.uint8)
         self.low = np.empty(tiles * LOW_BLOCKS * 64, np.uint8) if precision is np.float64 else None
         self.zeros = np.zeros(len(self.words), np.uint8)
         self.whole = np.empty(tiles * TILE, precision)
-        self.float64 = np.empty((tiles, PAIRS))
-        self.int64 = np.empty((tiles, PAIRS), np.int64)
         self.real = [np.empty((tiles, PAIRS), precision) for _ in range(5)]
 
     def part(self, tiles: int) -> _Workspace:
         """The first so many tiles of the same memory."""
         part = object.__new__(_Workspace)
-        part.precision, part.zeros = self.precision, self.zeros
+        part.precision, part.bits, part.zeros = self.precision, self.bits, self.zeros
         part.words = self.words[: tiles * TILE_BLOCKS * 64]
         part.low = None if self.low is None else self.low[: tiles * LOW_BLOCKS * 64]
         part.whole = self.whole[: tiles * TILE]
-        part.float64, part.int64 = self.float64[:tiles], self.int64[:tiles]
         part.real = [array[:tiles] for array in self.real]
         return part
 
-    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Radius words and angle words, a row a tile."""
-        rows = self.words.reshape(-1, TILE_BLOCKS * 64)
-        return rows[:, : 8 * PAIRS].view("<i8"), rows[:, 8 * PAIRS :].view("<i4")
+    def split(self) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]]:
+        """High and low halves of the radius words, and the angle words; a row a tile."""
+        rows = self.words.view("<i4").reshape(-1, 3 * PAIRS)
+        return rows[:, :PAIRS], rows[:, PAIRS : 2 * PAIRS].view("<u4"), rows[:, 2 * PAIRS :]
 
 
 def normals_into(out: NDArray[Any], work: _Workspace) -> None:
@@ -196,36 +192,42 @@ def normals_into(out: NDArray[Any], work: _Workspace) -> None:
 
     Every constant is a scalar of the working precision, so that numpy never widens an operation by itself.
     """
-    radius, angle = work.split()
-    real = work.precision
-    y, t = work.float64, work.int64
+    high, low, angle = work.split()
+    real, bits = work.precision, work.bits
+    form = FLOAT32 if bits is np.int32 else FLOAT64
     f, s, p, q, level = work.real
-    signs, width = (np.int32, 32) if real is np.float32 else (np.int64, 64)
+    s_bits: NDArray[Any] = s.view(bits)
+    p_bits: NDArray[Any] = p.view(bits)
+    q_bits: NDArray[Any] = q.view(bits)
     pair = out.reshape(-1, 2, PAIRS)
 
-    # y = x + ½ for the unsigned x. Converting a signed word and adding 2^64 where it is negative spares the branch that
-    # a conversion from uint64 has (seven times slower), and rounds to 53 bits just the same.
-    np.right_shift(radius, 63, out=t)
-    t &= TWO_64
-    np.copyto(y, radius)
-    y += 0.5
-    y += t.view(np.float64)
-    # y = m 2^(64 + e) with m in [√½, √2): e from the exponent's bits, f = m - 1 exactly.
-    bits = y.view(np.int64)
-    np.subtract(bits, SPLIT + (64 << 52), out=t)
-    np.bitwise_and(t, MANTISSA, out=bits)
-    bits += SPLIT
-    y -= 1.0
-    np.copyto(f, y, casting="same_kind")
-    exponent = q.view(np.int32)[:, :PAIRS]
-    np.right_shift(t.view(np.int32)[:, HIGH_HALF::2], 20, out=exponent)
-    np.copyto(level, exponent, casting="unsafe")
+    # v = the word as a signed number, over 2^64; base = 1 where it is negative, else 0; u = base + v = a + error
+    np.copyto(s, low, casting="unsafe")
+    s += real(0.5)
+    s *= real(2.0**-32)
+    np.copyto(f, high, casting="unsafe")
+    f += s
+    f *= real(2.0**-32)
+    np.right_shift(high, 31, out=q_bits, dtype=bits)
+    q_bits &= form.one
+    np.add(q, f, out=p)
+    q -= p
+    f += q
+    # a = m 2^e with m in [√½, √2), by its bits; f = m - 1 + error (where e = -1 the error is half of what it should
+    # be, which is below the last digit of what follows)
+    np.subtract(p_bits, form.split, out=s_bits)
+    np.bitwise_and(s_bits, (1 << form.mantissa) - 1, out=p_bits)
+    p_bits += form.split
+    s_bits >>= form.mantissa
+    np.copyto(level, s_bits, casting="unsafe")
+    p -= real(1)
+    f += p
     # 4L = -8 e ln 2 - 16 atanh(s), s = f / (f + 2)
     level *= real(LOG_TWO)
     np.add(f, real(2), out=s)
     np.divide(f, s, out=s)
     np.multiply(s, s, out=p)
-    _polynomial(LOG[width], p, q, real)
+    _polynomial(form.log, p, q, real)
     q *= s
     level -= q
     # sin h
@@ -236,7 +238,7 @@ def normals_into(out: NDArray[Any], work: _Workspace) -> None:
         f += p
     f *= real(ANGLE_UNIT)
     np.multiply(f, f, out=p)
-    _polynomial(SINE[width], p, q, real)
+    _polynomial(form.sine, p, q, real)
     q *= f
     # the pair
     np.multiply(q, q, out=p)
@@ -247,13 +249,8 @@ def normals_into(out: NDArray[Any], work: _Workspace) -> None:
     np.subtract(real(0.5), p, out=p)
     np.sqrt(level, out=level)
     level *= p
-    flip = s.view(signs)
-    np.left_shift(angle, width - 1, out=flip, dtype=signs)
-    np.bitwise_xor(level.view(signs), flip, out=pair[:, 0].view(signs))
-
-
-HIGH_HALF = int(sys.byteorder == "little")
-"""Where the high 32 bits of an int64 are, in a view of 32-bit words."""
+    np.left_shift(angle, 8 * s.itemsize - 1, out=s_bits, dtype=bits)
+    np.bitwise_xor(level.view(bits), s_bits, out=pair[:, 0].view(bits))
 
 
 def _polynomial(coefficients: tuple[float, ...], at: NDArray[Any], out: NDArray[Any], real: Any) -> None:

@@ -12,7 +12,7 @@ class Lean:
     """An instruction without terms of weight 0 and rows that nobody reads.
 
     `drawn`: the places in `fresh` that are read. `output_in_fresh`: the place of the row in whose buffer the output is
-    summed, where the output starts with it and nothing else reads it: one pass over the chunk less.
+    summed, where the output starts with it and nothing else reads it, or is nothing but it: one pass fewer.
     """
 
     fresh: tuple[int, ...]
@@ -31,7 +31,7 @@ def lean(instruction: Instruction) -> Lean:
     home: int | None = None
     if output and output[0][0] == "fresh" and output[0][2] == 1.0:
         first = output[0][1]
-        if all((source, i) != ("fresh", first) for source, i, _ in (*output[1:], *stored)):
+        if len(output) == 1 or all((source, i) != ("fresh", first) for source, i, _ in (*output[1:], *stored)):
             home = first
     return Lean(instruction.fresh, drawn, output, store, home)
 

@@ -196,7 +196,7 @@ class NoiseStream:
         empty = not own
         if own and sum(own) != 1.0:
             xp.multiply(into, sum(own), out=into)
-        for source, i, c in terms:
+        for source, i, c in sorted(terms, key=lambda term: abs(term[2]) == 1.0):  # a product needs no copy before it
             value = values[source][i]
             if value is into:
                 continue
