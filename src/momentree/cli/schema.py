@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from momentree.data import check, confirm, draft
-from momentree.data.readers import Source, open_source
-from momentree.data.schema import FileFormat, Schema
 from momentree.errors import InputError
+
+if TYPE_CHECKING:  # Arrow is imported by the command that runs, so that --help is quick
+    from momentree.data.readers import Source
+    from momentree.data.schema import Schema
 
 
 def add_arguments(subparsers: Any) -> None:
@@ -49,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_draft(args: argparse.Namespace) -> int:
+    from momentree.data import confirm, draft
+    from momentree.data.readers import open_source
+    from momentree.data.schema import FileFormat
+
     out = Path(args.out)
     if out.exists():
         raise InputError(f"{out} exists: give a new name, or remove it first")
@@ -75,6 +80,9 @@ def targets(source: Source, given: str) -> list[str]:
 
 
 def run_confirm(args: argparse.Namespace) -> int:
+    from momentree.data import confirm
+    from momentree.data.schema import Schema
+
     schema = Schema.read(args.schema)
     waiting = schema.unconfirmed()
     lines = list(waiting) if args.all else list(dict.fromkeys(args.line)) or asked(schema)
@@ -87,9 +95,11 @@ def run_confirm(args: argparse.Namespace) -> int:
 
 def asked(schema: Schema) -> list[str]:
     """The lines that the person at the keyboard says yes to; the end of the input is a no to the rest."""
+    from momentree.data.confirm import value_of
+
     lines = []
     for line in schema.unconfirmed():
-        print(f"{line} = {confirm.value_of(schema, line)}\n  does a public source say so? [y/N/q] ", end="", flush=True)
+        print(f"{line} = {value_of(schema, line)}\n  does a public source say so? [y/N/q] ", end="", flush=True)
         answer = sys.stdin.readline()
         print()
         if not answer or answer.strip().lower().startswith("q"):
@@ -100,6 +110,10 @@ def asked(schema: Schema) -> list[str]:
 
 
 def run_check(args: argparse.Namespace) -> int:
+    from momentree.data import check
+    from momentree.data.readers import open_source
+    from momentree.data.schema import Schema
+
     schema = Schema.read(args.schema)
     source = open_source(args.data, schema.file)
     findings = check.check(schema, source)

@@ -18,6 +18,9 @@ from momentree.data import cells
 from momentree.data.readers import Source
 from momentree.data.schema import MAX_VALUES
 
+LARGEST = 1e29
+"""Numbers beyond this are damage rather than data: a draft's bounds leave them out, a schema could not hold them."""
+
 
 @dataclass
 class Profile:
@@ -68,8 +71,9 @@ class Profile:
         values = cells.numbers(array, missing) if cells.is_scalar(array.type) else np.zeros(0)
         values = values[~np.isnan(values)]
         self.numeric += len(values)
+        values = values[np.abs(values) <= LARGEST]
         if len(values):
-            self.total += float(np.clip(values, -1e30, 1e30).sum())
+            self.total += float(values.sum())
             self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
             self.whole = self.whole and bool((values == np.rint(values)).all())
 

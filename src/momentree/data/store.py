@@ -7,6 +7,7 @@ other program can open them, and they are gone when the process is, however it e
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -59,12 +60,7 @@ class Store:
             raise self._full(error) from None
 
     def _full(self, error: OSError) -> InputError:
-        for file in self._files.values():
-            try:
-                file.close()
-            except OSError:  # what is left in its buffer does not fit either
-                continue
-        self._files.clear()
+        self.close()
         return InputError(
             f"the private copy of the rows cannot be written in {self.directory}: {os.strerror(error.errno or 0)}; "
             "free some space there or name another directory"
@@ -81,11 +77,13 @@ class Store:
                 file = self._files[name]
                 file.flush()
                 size = os.fstat(file.fileno()).st_size
+                # The mapping keeps the nameless file alive; it goes when the last array does.
                 flat = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
             except OSError as error:
                 raise self._full(error) from None
             count = size // row if row else -1
             out[name] = np.frombuffer(flat, like.dtype).reshape(count, *like.shape[1:]) if row else like
+        self.close()
         rows = len(out["usable"])
         return {
             name: array if array.size else np.empty((rows, *array.shape[1:]), array.dtype)
@@ -93,8 +91,9 @@ class Store:
         }
 
     def close(self) -> None:
-        """Let go of the files; mapped arrays stay readable until they are dropped."""
+        """Let go of the files, after an error too; mapped arrays stay readable until they are dropped."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # what is left in its buffer may not fit on the disk
+                file.close()
         self._files.clear()
         self._blocks.clear()

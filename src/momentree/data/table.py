@@ -155,9 +155,12 @@ def read_table(
         source.require(name)
     ingest.check_types(source.columns)
     store = Store(memory=memory, scratch=scratch)
-    for batch in source.batches(ingest.names):
-        store.append(ingest.fields(batch))
-    fields = store.arrays()
+    try:
+        for batch in source.batches(ingest.names):
+            store.append(ingest.fields(batch))
+        fields = store.arrays()
+    finally:
+        store.close()
     if holdout is None:
         return Tables(Table(schema, fields, store))
     held = holdout.rows(len(fields["usable"]), seed, fields.get("group"), fields.get("held"))
