@@ -53,6 +53,7 @@ def schemas(draw: st.DrawFn) -> Schema:
         drop=draw(st.sampled_from([(), ("\x01left out", '\x01"quoted"')])),
         derived=draw(st.booleans()),
         drafted=draw(st.sampled_from([(), ("drop",)])),
+        vouched=draw(st.sampled_from([(), ("drop",)])),
         row_norm=draw(st.one_of(st.none(), st.floats(0.001, 1000))),
         source=draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=9)),
         file=FileFormat(draw(st.sampled_from([",", "\t", ";"])), "utf-8", draw(st.sampled_from([("",), ("", "?")]))),

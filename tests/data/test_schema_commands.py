@@ -121,7 +121,8 @@ def test_confirmed_values_that_are_the_data_s_own_are_listed(drafted: Path) -> N
     main(["schema", "confirm", str(drafted), "--all"])
     schema = Schema.read(drafted)
     listed = read_from_data(schema, source)
-    assert {"age.bounds", "pay.bounds", "town.values", "kids.values", "y.values"} <= set(listed)
+    assert Schema.read(drafted).vouched == ("drop",)
+    assert {"drop", "age.bounds", "pay.bounds", "town.values", "kids.values", "y.values"} <= set(listed)
 
     def with_bounds(low: float, high: float) -> list[str]:
         columns = tuple(replace(c, bounds=(low, high)) if c.name == "age" else c for c in schema.columns)

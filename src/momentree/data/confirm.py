@@ -52,9 +52,8 @@ def confirm(path: str | Path, lines: Iterable[str], source: str = "") -> Schema:
             table["unconfirmed"] = waiting
         else:
             del table["unconfirmed"]
-        if name:
-            table["confirmed"] = [*table.get("confirmed", []), key]
-            table[key].comment(f"{schema_file.LEAKS}; confirmed")
+        table["confirmed"] = [*table.get("confirmed", []), key]
+        table[key].comment(f"{schema_file.LEAKS}; confirmed")
     if source:
         document["source"] = source
     text = tomlkit.dumps(document)
@@ -84,14 +83,14 @@ def read_from_data(schema: Schema, source: Source) -> list[str]:
     """The lines of a drafted schema whose values are the data's own, confirmed or not: what a certificate has to list.
 
     A bound counts where it is the column's least or greatest number, or what a draft makes of it; a list of values
-    where a draft lists the same ones. Of a schema that was declared and never drafted, nothing is compared: an answer
-    would itself say something about the data.
+    where a draft lists the same ones; a kind where nobody confirmed it; the list of dropped columns always. Of a schema
+    that was declared and never drafted, nothing is compared: an answer would itself say something about the data.
     """
     if not schema.derived:
         return []
     marked = [column for column in schema.columns if column.confirmed or column.unconfirmed]
     found = profiles(source, [column.name for column in marked], schema.file.missing)
-    same: list[str] = []
+    same = [*schema.drafted, *schema.vouched]
     for column in marked:
         profile = found[column.name]
         again = draft.again(source, profile, schema)
@@ -99,7 +98,9 @@ def read_from_data(schema: Schema, source: Source) -> list[str]:
             own = getattr(column, key)
             drafted = again is not None and getattr(again, key) == own
             exact = key == "bounds" and column.kind == "number" and (own[0] == profile.low or own[1] == profile.high)
-            if key != "kind" and (drafted or exact or (key == "values" and own_values(own, profile.counts))):
+            if (key != "kind" or key in column.unconfirmed) and (
+                drafted or exact or (key == "values" and own_values(own, profile.counts))
+            ):
                 same.append(f"{column.name}.{key}")
     return same
 

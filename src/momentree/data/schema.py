@@ -102,6 +102,7 @@ class Schema:
     derived: bool = False
     row_norm: float | None = None
     drafted: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
     source: str = ""
     file: FileFormat = field(default_factory=FileFormat)
     version: int = VERSION

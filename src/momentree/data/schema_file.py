@@ -12,7 +12,19 @@ from pathlib import Path
 from momentree.data.schema import BLANKS, COMMON, KEYS, KINDS, VERSION, Column, FileFormat, Schema
 from momentree.errors import InputError, nearest, one_of
 
-TOP = ("version", "target", "derived", "group", "drop", "row_norm", "unconfirmed", "source", "file", "columns")
+TOP = (
+    "version",
+    "target",
+    "derived",
+    "group",
+    "drop",
+    "row_norm",
+    "unconfirmed",
+    "confirmed",
+    "source",
+    "file",
+    "columns",
+)
 FILE = ("delimiter", "encoding", "missing", "names")
 MAX_BYTES = 16 << 20
 LEAKS = "read from the data: leaks"
@@ -149,7 +161,8 @@ def from_dict(table: Mapping[str, object]) -> Schema:
         drop=strings("drop", table.get("drop", [])),
         derived=yes_no("derived", table.get("derived", False)),
         row_norm=real("row_norm", table["row_norm"]) if "row_norm" in table else None,
-        drafted=top_unconfirmed(strings("unconfirmed", table.get("unconfirmed", []))),
+        drafted=top_lines("unconfirmed", table),
+        vouched=top_lines("confirmed", table),
         source=string("source", table.get("source", "")),
         file=FileFormat(
             delimiter=string("file.delimiter", file.get("delimiter", ",")),
@@ -160,8 +173,10 @@ def from_dict(table: Mapping[str, object]) -> Schema:
     )
 
 
-def top_unconfirmed(keys: tuple[str, ...]) -> tuple[str, ...]:
-    known("unconfirmed: ", dict.fromkeys(keys), ("drop",))
+def top_lines(name: str, table: Mapping[str, object]) -> tuple[str, ...]:
+    """The lines outside the columns' tables that were read from the data: the list of dropped columns."""
+    keys = strings(name, table.get(name, []))
+    known(f"{name}: ", dict.fromkeys(keys), ("drop",))
     return keys
 
 
@@ -224,10 +239,12 @@ def write(schema: Schema) -> str:
         lines.append("derived = true  # drafted from the data itself: every line marked below leaks something about it")
     for key in ("group", "drop", "row_norm", "source"):
         if getattr(schema, key):
-            mark = f"  # {LEAKS}" if key in schema.drafted else ""
+            mark = (
+                f"  # {LEAKS}" if key in schema.drafted else f"  # {LEAKS}; confirmed" if key in schema.vouched else ""
+            )
             lines.append(f"{key} = {quoted(getattr(schema, key))}{mark}")
-    if schema.drafted:
-        lines.append(f"unconfirmed = {quoted(schema.drafted)}")
+    lines += [f"unconfirmed = {quoted(schema.drafted)}"] if schema.drafted else []
+    lines += [f"confirmed = {quoted(schema.vouched)}"] if schema.vouched else []
     lines += format_lines(schema.file)
     for column in schema.columns:
         lines += ["", *column_lines(column)]
