@@ -119,18 +119,19 @@ def _known(loss: Any) -> Loss | None:
     return each
 
 
-def coupled(value: Any, alone: Tensor) -> bool:
+def coupled(value: Any, alone: Tensor, tolerance: float) -> bool:
     """Whether the loss of a batch is neither the mean nor the sum nor the list of the losses of its examples alone."""
     if not isinstance(value, Tensor):
         return True
     value, alone = value.detach().double().cpu(), alone.detach().double().cpu()
-    size = float(alone.abs().max()) + 1e-12
+    near = 0.1 * tolerance * float(alone.abs().max()) + 1e-12
+
+    def differs(given: Tensor, wanted: Tensor) -> bool:
+        return not torch.allclose(given, wanted, rtol=tolerance, atol=near)
+
     if value.numel() == alone.numel() > 1:
-        return not torch.allclose(value.reshape(-1), alone, rtol=1e-3, atol=1e-4 * size)
-    if value.numel() != 1:
-        return True
-    value = value.reshape(())
-    return not any(torch.allclose(value, want, rtol=1e-3, atol=1e-4 * size) for want in (alone.mean(), alone.sum()))
+        return differs(value.reshape(-1), alone)
+    return value.numel() != 1 or all(differs(value.reshape(()), wanted) for wanted in (alone.mean(), alone.sum()))
 
 
 def leading(inputs: Any) -> tuple[int, torch.device]:
