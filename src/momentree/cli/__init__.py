@@ -31,6 +31,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        # The system's own word for what is wrong with a file or a disk; the file's name is the user's own.
+        where = f" {error.filename}" if error.filename else ""
+        print(
+            f"momentree: cannot use a file{where} ({error.strerror or type(error).__name__}): "
+            "give a place that exists, is accessible and has room",
+            file=sys.stderr,
+        )
+        return 2
     except Exception as error:
         if debug:
             traceback.print_exc()
