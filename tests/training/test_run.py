@@ -467,7 +467,7 @@ class TestBatches:
         for a, b in zip(released, sums, strict=True):
             torch.testing.assert_close(a, b / 8)
 
-    @pytest.mark.parametrize("order", ["reshuffled"])
+    @pytest.mark.parametrize("order", ["poisson", "balls-in-bins", "reshuffled", "random-allocation"])
     def test_other_orders_train_too(self, tmp_path: Path, order: str) -> None:
         plan = small_plan(order=order, strategy="identity", noise_multiplier=4.0, delta=1e-3)
         run = begin(tmp_path / "run", plan=plan)

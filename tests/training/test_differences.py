@@ -1,0 +1,88 @@
+"""The methods that look back, as whole runs: resumed to the same bits with vectors in memory and on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from momentree.errors import MomentreeError
+from momentree.training.memory import memory_floats
+from momentree.training.releases.store import InMemory, OnDisk
+from training.making import again, begin, copy, killed, net, rows, small_plan, weights
+
+METHODS = ("sr-nsgd", "epoch-lag", "dp-srm", "dp-spider")
+
+
+def plan_of(name: str, **more: Any) -> Any:
+    given: dict[str, Any] = {"algorithm": name, "strategy": None, "noise_multiplier": 2.0, "order": "fixed", **more}
+    return small_plan(**given)
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("name", METHODS)
+def test_killed_and_resumed_the_bits_are_the_same(tmp_path: Path, name: str, where: str) -> None:
+    plan = plan_of(name, budget_memory=1 if where == "disk" else 1000)
+    begin(tmp_path / "base", plan=plan).close()
+    whole = again(copy(tmp_path / "base", tmp_path / "whole"))
+    release: Any = whole._release
+    assert isinstance(release.store, OnDisk if where == "disk" else InMemory)
+    whole.fit(checkpoint_every=100)
+    for step in (1, 4, 5, 9, 11):
+        folder = copy(tmp_path / "base", tmp_path / f"killed-{step}")
+        run = again(folder)
+        run.checkpoint_every = 3
+        for batch in run:
+            run.step(batch)
+            if batch.step == step:
+                break
+        killed(run)
+        resumed = again(folder)
+        assert resumed.done == 3 * (step // 3)
+        resumed.fit(checkpoint_every=2)
+        assert torch.equal(weights(resumed.model), weights(whole.model))
+        assert not (folder / "waiting").exists()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_waits_is_what_was_declared(tmp_path: Path, name: str) -> None:
+    plan = plan_of(name)
+    run = begin(tmp_path / "run", plan=plan)
+    d = weights(run.model).numel()
+    said = memory_floats(plan, d)
+    assert said.where == "memory"
+    run.fit()
+    store: Any = run._release.store  # type: ignore[attr-defined]
+    held = (*store._kept.values(), *store._free)
+    assert sum(t.numel() for tensors in held for t in tensors) == said.waiting * d
+    assert memory_floats(plan, 10**9).where == "disk"
+    assert memory_floats(plan, 10**9).floats_on_disk == said.waiting * 10**9
+
+
+def test_files_of_earlier_steps_do_not_pile_up(tmp_path: Path) -> None:
+    plan = plan_of("epoch-lag", budget_memory=1, epochs=8)
+    run = begin(tmp_path / "run", plan=plan)
+    run.checkpoint_every = 1
+    n = plan.steps_per_epoch
+    for batch in run:
+        run.step(batch)
+        if batch.step == 20:
+            break
+        assert len(list((tmp_path / "run" / "waiting").iterdir())) <= 2 * n
+    run.close()
+
+
+@pytest.mark.parametrize("name", ["sr-nsgd", "epoch-lag"])
+def test_another_order_than_the_fixed_one_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MomentreeError, match="fixed"):
+        begin(tmp_path / "run", plan=plan_of(name, order="reshuffled"))
+
+
+@pytest.mark.parametrize("name", ["dp-srm", "dp-spider"])
+def test_sampled_batches(tmp_path: Path, name: str) -> None:
+    run = begin(tmp_path / "run", plan=plan_of(name, order="poisson", noise_multiplier=4.0), model=net(dropout=0.2))
+    run.fit()
+    assert torch.isfinite(weights(run.model)).all()
+    assert len(rows()[0]) == run.plan.examples
