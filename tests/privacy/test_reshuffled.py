@@ -213,6 +213,15 @@ def test_gram_bounds_hold_where_patterns_are_too_many_to_list(monkeypatch):
     assert attained > 20
 
 
+def test_a_tournament_lets_every_pair_meet_once():
+    for count in range(1, 12):
+        games = gram.tournament(count)
+        met = sorted((min(p), max(p)) for a, b in games for p in zip(a.tolist(), b.tolist(), strict=True))
+        assert met == [(i, j) for i in range(count) for j in range(i + 1, count)]
+        for a, b in games:
+            assert len({*a.tolist(), *b.tolist()}) == 2 * len(a)
+
+
 STRATEGIES = {
     "root": lambda n, t: Bsr(t, root(t, 0.9)),
     "root of the sum": lambda n, t: Bsr(t, root(t, 1.0)),

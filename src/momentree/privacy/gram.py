@@ -15,12 +15,16 @@ bound is evaluated from the final λ as it stands here, so it holds however well
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from momentree.privacy.local_search import Pattern, climb, gram_column, starts
 from momentree.strategy.base import Array
 
 MOST_PATTERNS = 200_000
+WORK = 3_000_000
+"""Epochs times steps times rounds of descent."""
 
 
 def one_per_epoch(gram: Array, n: int, rounds: int = 60) -> tuple[float, bool, Pattern]:
@@ -28,11 +32,11 @@ def one_per_epoch(gram: Array, n: int, rounds: int = 60) -> tuple[float, bool, P
     absolute = np.abs(gram)
     steps = len(absolute)
     epochs = [np.arange(low, min(low + n, steps)) for low in range(0, steps, n)]
-    if float(np.prod([float(len(e)) for e in epochs])) <= MOST_PATTERNS:
+    if sum(math.log(len(e)) for e in epochs) <= math.log(MOST_PATTERNS):
         return enumerate_patterns(absolute, epochs)
     column, diagonal = gram_column(absolute), np.diag(absolute).copy()
     value, pattern = max((climb(column, diagonal, n, s) for s in starts(steps, n, 12)), key=lambda pair: pair[0])
-    bound, guess = descend(absolute, epochs, rounds, value)
+    bound, guess = descend(absolute, epochs, max(5, min(rounds, WORK // (len(epochs) * steps))), value)
     again, other = climb(column, diagonal, n, guess)
     if again > value:
         value, pattern = again, other
@@ -53,33 +57,50 @@ def enumerate_patterns(absolute: Array, epochs: list[Pattern]) -> tuple[float, b
 
 
 def descend(absolute: Array, epochs: list[Pattern], rounds: int, known: float) -> tuple[float, Pattern]:
-    """The split bound after some rounds of descent, and the pattern that its terms point at."""
-    count = len(epochs)
-    single = [np.diag(absolute)[steps].copy() for steps in epochs]  # θ_e + Σ λ into e
-    into: dict[tuple[int, int], tuple[Array, Array]] = {}
-    pairs = [(e, f) for gap in range(1, count) for e in range(count - gap) for f in [e + gap]]
-    table = {(e, f): 2.0 * absolute[np.ix_(epochs[e], epochs[f])] for e, f in pairs}
-    for e, f in pairs:
-        into[e, f] = (np.zeros(len(epochs[e])), np.zeros(len(epochs[f])))
+    """The split bound after some rounds of descent, and the pattern that its terms point at.
+
+    A round visits every pair of epochs, as in a tournament: pairs that share no epoch at the same time. A short last
+    epoch repeats its first place, which changes no maximum.
+    """
+    count, n = len(epochs), max(len(e) for e in epochs)
+    steps = np.array([np.concatenate([e, np.full(n - len(e), e[0])]) for e in epochs])
+    single = np.diag(absolute)[steps].copy()  # θ_e + Σ λ into e
+    into = np.zeros((count, count, n))  # into[e, f]: λ of the pair (e, f) into e
+
+    def theta(e: Pattern, f: Pattern) -> Array:
+        return np.asarray(2.0 * absolute[steps[e][:, :, None], steps[f][:, None, :]])
+
     best = np.inf
-    guess = [int(np.argmax(s)) for s in single]
+    guess = single.argmax(axis=1)
+    games = tournament(count)
     for turn in range(rounds):
-        for e, f in pairs:
-            to_e, to_f = into[e, f]
-            rest_e, rest_f = single[e] - to_e, single[f] - to_f
-            theta = table[e, f]
-            new_e = 0.5 * ((theta + rest_f[None, :]).max(axis=1) - rest_e)
-            new_f = 0.5 * ((theta + rest_e[:, None]).max(axis=0) - rest_f)
-            into[e, f] = (new_e, new_f)
-            single[e], single[f] = rest_e + new_e, rest_f + new_f
+        for e, f in games:
+            rest_e, rest_f = single[e] - into[e, f], single[f] - into[f, e]
+            link = theta(e, f)
+            into[e, f] = 0.5 * ((link + rest_f[:, None, :]).max(axis=2) - rest_e)
+            into[f, e] = 0.5 * ((link + rest_e[:, :, None]).max(axis=1) - rest_f)
+            single[e], single[f] = rest_e + into[e, f], rest_f + into[f, e]
         if turn % 5 == 4 or turn == rounds - 1:
-            slack = sum(float((table[p] - into[p][0][:, None] - into[p][1][None, :]).max()) for p in pairs)
-            bound = sum(float(s.max()) for s in single) + slack
+            slack = sum(
+                float((theta(e, f) - into[e, f][:, :, None] - into[f, e][:, None, :]).max(axis=(1, 2)).sum())
+                for e, f in games
+            )
+            bound = float(single.max(axis=1).sum()) + slack
+            stuck = bound > best * (1 - 1e-6)
             if bound < best:
-                stuck = bound > best * (1 - 1e-6)
-                best, guess = bound, [int(np.argmax(s)) for s in single]
-                if stuck or bound <= known * (1 + 1e-12):
-                    break
-            else:
+                best, guess = bound, single.argmax(axis=1)
+            if stuck or best <= known * (1 + 1e-12):
                 break
-    return best, np.array([epochs[e][g] for e, g in enumerate(guess)], dtype=np.int64)
+    return best, steps[np.arange(count), guess].astype(np.int64)
+
+
+def tournament(count: int) -> list[tuple[Pattern, Pattern]]:
+    """Every pair of `count` epochs once, in rounds in which no epoch meets two others (the circle method)."""
+    players = list(range(count + count % 2))
+    games = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        pairs = [(a, b) for a, b in zip(players[:half], players[: half - 1 : -1], strict=True) if max(a, b) < count]
+        games.append((np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])))
+        players = [players[0], players[-1], *players[1:-1]]
+    return [(a, b) for a, b in games if len(a)]

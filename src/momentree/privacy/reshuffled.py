@@ -24,6 +24,11 @@ LARGEST_MATRIX = 3_000
 """Steps up to which the Gram matrix is written out."""
 
 
+WORTH_GRAM = 1_200
+MANY_EPOCHS = 40
+"""Steps and epochs up to which the Gram matrix of a Toeplitz C ≥ 0 is worth its time: chains are within 1% anyway."""
+
+
 @dataclass(frozen=True)
 class Worst:
     """A bound on the sensitivity², whether it is attained, how it was found, and what a search reached (or None)."""
@@ -69,7 +74,7 @@ def _toeplitz(strategy: Toeplitz, steps: int, n: int, search: bool) -> Worst:
     if not attained and np.all(c >= 0):  # the pattern that the bound points at may reach it
         attained = reshuffled_toeplitz.pattern_value(c, steps, pattern) >= square * (1 - 1e-11)
     worst = Worst(square, attained, "chain of epochs" if attained else "chain of epochs, far epochs by lines")
-    if not attained and steps <= LARGEST_MATRIX:
+    if not attained and steps <= LARGEST_MATRIX and (steps <= min(WORTH_GRAM, MANY_EPOCHS * n) or np.any(c < 0)):
         other = _gram(materialised(strategy, steps), n, False)
         if other.square < square or other.attained:
             worst = other
