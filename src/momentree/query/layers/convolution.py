@@ -50,11 +50,20 @@ class Patches:
     def places(self) -> int:
         return self.b.shape[2:].numel()
 
-    def columns(self, start: int, stop: int) -> Tensor:
-        """`(examples · groups, channels of a group · kernel, places)`, copied."""
+    @property
+    def width(self) -> int:
+        """How many inputs an output entry sees: channels of a group times the kernel."""
+        return self.shape[1:].numel()
+
+    def columns(self, start: int, stop: int, room: Tensor | None = None) -> Tensor:
+        """`(examples · groups, width, places)`: what each output entry sees, copied (into `room`, if it is given)."""
         patches = self.geometry.patches(wide(self.x[start:stop]), self.b.shape[2:])
-        width = self.x.shape[1] // self.geometry.groups * self.shape[2:].numel()
-        return patches.reshape((stop - start) * self.geometry.groups, width, self.places)
+        shape = ((stop - start) * self.geometry.groups, self.width, self.places)
+        if room is None:
+            return patches.reshape(shape)
+        part = room[: patches.numel()]
+        part.view(patches.shape).copy_(patches)
+        return part.view(shape)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """`(examples · groups, outputs of a group, places)`."""
@@ -63,12 +72,11 @@ class Patches:
 
     def squares(self, memo: Memo) -> Tensor | None:
         groups = self.geometry.groups
-        width = self.x.shape[1] // groups * self.shape[2:].numel()
         outputs = self.b.shape[1] // groups
-        if 3 * self.places * (width + outputs) >= width * outputs:
+        if 3 * self.places * (self.width + outputs) >= self.width * outputs:
             return None
         examples = self.x.shape[0]
-        step = chunk(examples, 8 * groups * self.places * (width + outputs + self.places), self.x.device)
+        step = chunk(examples, 8 * groups * self.places * (self.width + outputs + self.places), self.x.device)
         norms = []
         for start in range(0, examples, step):
             stop = min(start + step, examples)
@@ -78,13 +86,17 @@ class Patches:
         return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def example(self, start: int, stop: int) -> Tensor:
-        taken = chunk(stop - start, self.shape[2:].numel() * self.x[0].numel() * 4, self.x.device)
-        parts = []
-        for at in range(start, stop, taken):
-            end = min(at + taken, stop)
-            product = torch.bmm(self.rows(at, end), self.columns(at, end).transpose(1, 2))
-            parts.append(product.view(end - at, -1))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        groups, examples = self.geometry.groups, stop - start
+        each = groups * self.width * self.places
+        step = chunk(examples, 4 * each, self.x.device)
+        kind = wide(self.x[:0]).dtype
+        room = torch.empty(step * each, dtype=kind, device=self.x.device)
+        found = torch.empty(examples, self.numel, dtype=kind, device=self.x.device)
+        for at in range(start, stop, step):
+            end = min(at + step, stop)
+            out = found[at - start : end - start].view((end - at) * groups, -1, self.width)
+            torch.bmm(self.rows(at, end), self.columns(at, end, room).transpose(1, 2), out=out)
+        return found
 
     def add_(self, total: Tensor, scale: Tensor) -> None:
         b = self.b.to(total.dtype) * scale.to(total.dtype).view(-1, *[1] * (self.b.dim() - 1))
