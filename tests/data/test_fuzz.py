@@ -85,7 +85,7 @@ def subjects() -> dict[str, Subject]:
     rows = fixtures.ROWS * 4
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(fixtures.NAMES)})
     table = table.append_column("v", pa.array([[1.0, 2.0]] * len(rows)))
-    vector = Schema(columns=(*plain.columns, Column("v", "vector", shape=(2,))), target=("y",))
+    vector = Schema(columns=(*plain.columns, Column("v", "vector", shape=(2,), bounds=(0.0, 255.0))), target=("y",))
     lines = "\n".join(",".join(f'"{fixtures.text_of(c)}"' for c in row).replace('""no""', "no") for row in rows)
     text = (
         ",".join(fixtures.NAMES) + "\n" + lines.replace('"no""', 'no"').replace('"she said "', '"she said ') + "\n"

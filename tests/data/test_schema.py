@@ -139,7 +139,7 @@ BAD: list[tuple[str, str, str]] = [
     ('kind = "category"\nvalues = ["p", "q"]', 'kind = "image"\nshape = [4]', "shape"),
     ('kind = "category"\nvalues = ["p", "q"]', 'kind = "image"\nshape = [4, 4, 2]', "channels"),
     ('kind = "category"\nvalues = ["p", "q"]', 'kind = "image"\nshape = [4096, 4096]', "at most"),
-    ('kind = "category"\nvalues = ["p", "q"]', 'kind = "vector"\nshape = [0]', "out of range"),
+    ('kind = "category"\nvalues = ["p", "q"]', 'kind = "vector"\nbounds = [0, 1]\nshape = [0]', "out of range"),
     ('kind = "category"\nvalues = ["p", "q"]', 'kind = "boolean"\nvalues = ["p", "q", "r"]', "a boolean has two"),
     ('target = "y"', 'target = "y"\ndrop = ["a"]', "also dropped"),
     ('target = "y"', 'target = "y"\ngroup = "a"', "also dropped or the group"),

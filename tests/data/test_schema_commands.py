@@ -191,7 +191,7 @@ def test_check_of_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     schema = Schema(
         columns=(
-            Column("v", "vector", shape=(2,)),
+            Column("v", "vector", shape=(2,), bounds=(0.0, 255.0)),
             Column("t", "text", dimension=4),
             Column("b", "boolean"),
             Column("c", "category", values=("p", "q")),

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from momentree.errors import InputError, nearest
@@ -47,7 +48,7 @@ class Column:
 
     name: str
     kind: Kind
-    bounds: tuple[float, float] = (0.0, 255.0)
+    bounds: tuple[float, ...] = ()
     transform: str = "linear"
     knots: int = 0
     values: tuple[str, ...] = ()
@@ -58,6 +59,10 @@ class Column:
     ngrams: tuple[int, int] = (1, 1)
     unconfirmed: tuple[str, ...] = ()
     confirmed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "image" and not self.bounds:
+            object.__setattr__(self, "bounds", (0.0, 255.0))
 
     @property
     def width(self) -> int:
@@ -182,11 +187,11 @@ class Schema:
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
-    def read(cls, path: str | object) -> Schema:
+    def read(cls, path: str | Path) -> Schema:
         """The schema in a TOML file, or one line that says what is wrong with it."""
         from momentree.data import schema_file
 
-        return schema_file.read(path)  # type: ignore[arg-type]
+        return schema_file.read(path)
 
     def to_toml(self) -> str:
         """The same schema as TOML; `Schema.read` of it gives an equal one."""

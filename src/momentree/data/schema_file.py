@@ -188,10 +188,8 @@ def column_from(name: str, given: object) -> Column:
     kind = one_of(f"{where}.kind", table["kind"], KINDS)
     known(f"{where}.", table, (*COMMON, *KEYS[kind]))
     facts: dict[str, object] = {}
-    if "bounds" in KEYS[kind] and (kind == "number" or "bounds" in table):
-        bounds = listed(f"{where}.bounds", table.get("bounds", []))
-        if len(bounds) != 2:
-            raise InputError(f"{where}.bounds has {len(bounds)} entries: fill in [low, high] from a public source")
+    if "bounds" in table:
+        bounds = listed(f"{where}.bounds", table["bounds"])
         facts["bounds"] = tuple(real(f"{where}.bounds", bound) for bound in bounds)
     if "values" in KEYS[kind] and (kind == "category" or "values" in table):
         values = listed(f"{where}.values", table.get("values", []))

@@ -59,6 +59,10 @@ def check_column(column: Column) -> None:
         raise InputError("a column's name is empty or has blanks around it: give the name as the file has it, trimmed")
     one_of(f"{where}.kind", column.kind, KINDS)
     if column.kind in ("number", "image", "vector"):
+        if len(column.bounds) != 2:
+            raise InputError(
+                f"{where}.bounds has {len(column.bounds)} entries: fill in [low, high] from a public source"
+            )
         low = number(f"{where}.bounds[0]", column.bounds[0], at_least=-1e30, at_most=1e30)
         high = number(f"{where}.bounds[1]", column.bounds[1], at_least=-1e30, at_most=1e30)
         if not low < high:
