@@ -548,6 +548,12 @@ class TestRefused:
         assert [row["step"] for row in read_record(tmp_path / "run")["held_out"]] == [6]
         assert "not protected" in run.certificate()["holdout"]
 
+    def test_a_path_alone_cannot_be_resumed(self, tmp_path: Path) -> None:
+        begin(tmp_path / "run").close()
+        with pytest.raises(InputError, match="as at the start"):
+            Run.load(tmp_path / "run")
+        again(tmp_path / "run", moved=False).close()
+
     def test_held_out_rows_have_to_be_declared(self, tmp_path: Path) -> None:
         run = begin(tmp_path / "run")
         with pytest.raises(InputError, match="public"):

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from momentree.training.folder import Folder
 from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
 from momentree.training.precision import PRECISIONS, check_weights, prepare
+from momentree.training.warm import ancestors_of, describe, load_model
 from momentree.update import Update
 
 __all__ = ["Progress", "Run", "StepFacts", "load", "start"]
@@ -46,6 +48,7 @@ def start(
     physical_batch_size: int | None = None,
     keep_key: bool = False,
     init_note: str | None = None,
+    warm_start: str | os.PathLike[str] | None = None,
     notes: Notes | None = None,
     units: Indices | None = None,
     progress: Progress | None = None,
@@ -54,9 +57,12 @@ def start(
 
     `loss(model_output, target)`, or `loss_of_batch(model, batch)` for everything else. `key`: 32 secret bytes, drawn
     where none is given. `init_note`: where the first weights come from, if not from the seed; they are taken as public.
+    `warm_start`: the folder of an earlier private run to go on from; the certificate gives the price of both together.
     """
     given = new_key() if key is None else key
     rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
+    if warm_start is not None:
+        init_note, notes = _warm(plan, model, warm_start, notes)
     run_id = uuid.uuid4().hex
     first = weights_digest(model)
     data = data_hmac(given, rows.content())
@@ -82,9 +88,9 @@ def start(
 
 def load(
     path: str | os.PathLike[str],
-    model: nn.Module,
-    loss: Callable[..., Any] | None,
-    dataset: Any,
+    model: nn.Module | None = None,
+    loss: Callable[..., Any] | None = None,
+    dataset: Any = None,
     *,
     device: str | torch.device | None = None,
     loss_of_batch: Callable[..., Any] | None = None,
@@ -104,6 +110,12 @@ def load(
     from momentree.plan import Plan
 
     folder = Folder.open(path)
+    if model is None or dataset is None:
+        folder.close()
+        raise InputError(
+            "the run's folder holds neither code nor data: give load(path, model, loss, dataset) as at the start; a "
+            "finished model is in its model.safetensors"
+        )
     try:
         kept = folder.read_secrets(moved=moved)
         key = _key_of(kept)
@@ -126,6 +138,15 @@ def load(
         folder.close()
         raise
     return run
+
+
+def _warm(plan: Any, model: nn.Module, folder: str | os.PathLike[str], notes: Notes | None) -> tuple[str, Notes]:
+    """The earlier run's weights in the model, and the note and the record of where they come from."""
+    ancestors = ancestors_of(folder)
+    note = describe(plan, ancestors)
+    load_model(model, folder)
+    notes = notes or Notes()
+    return note, replace(notes, model={**notes.model, "warm_start": ancestors})
 
 
 def _key_of(kept: dict[str, Any]) -> bytes:

@@ -1,0 +1,46 @@
+"""A run that goes on from an earlier private one: its weights, and the price of both."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from momentree.certificate import verify
+from momentree.errors import InputError, MomentreeError
+from momentree.files import read_json
+from momentree.privacy.gaussian import GaussianAccount
+from momentree.report.record import read_record
+from momentree.training.warm import ancestors_of, together
+from training.making import begin, net, small_plan, weights
+
+
+def test_the_budgets_of_all_runs_are_composed(tmp_path: Path) -> None:
+    plans = [small_plan(noise_multiplier=s) for s in (3.0, 4.0, 5.0)]
+    begin(tmp_path / "0", plan=plans[0]).fit()
+    begin(tmp_path / "1", plan=plans[1], warm_start=tmp_path / "0").fit()
+    run = begin(tmp_path / "2", plan=plans[2], warm_start=tmp_path / "1", model=net(seed=8))
+    earlier = begin(tmp_path / "plain", plan=plans[1], warm_start=tmp_path / "1", model=net(seed=9))
+    assert torch.equal(weights(run.model), weights(earlier.model))
+    mu = math.sqrt(sum(p.mu**2 for p in plans))
+    expected = GaussianAccount(mu).epsilon(plans[2].delta).upper
+    assert together(plans[2], ancestors_of(tmp_path / "1")) == pytest.approx(expected, rel=1e-9)
+    assert together(plans[2], ancestors_of(tmp_path / "1")) >= expected * (1 - 1e-12)
+    run.fit()
+    certificate = read_json(tmp_path / "2" / "certificate.json", "certificate")
+    assert f"({expected:.4g}, 1e-05)-DP" in certificate["initial_weights"]
+    assert "2 earlier private runs" in certificate["initial_weights"]
+    assert verify(read_record(tmp_path / "2"), certificate) == []
+
+
+def test_refused(tmp_path: Path) -> None:
+    begin(tmp_path / "0").fit()
+    with pytest.raises(InputError, match="does not exist"):
+        begin(tmp_path / "1", warm_start=tmp_path / "nothing")
+    with pytest.raises(InputError, match="fit the model"):
+        begin(tmp_path / "1", warm_start=tmp_path / "0", model=torch.nn.Linear(5, 3))
+    with pytest.raises(MomentreeError, match="one adjacency"):
+        begin(tmp_path / "1", warm_start=tmp_path / "0", plan=small_plan(adjacency="replace-one"))
+    assert not (tmp_path / "1").exists()
