@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -59,8 +62,6 @@ def killed(run: Run) -> None:
     """What is left of a run whose process was killed: its folder as it stands, the lock gone with the process."""
     handle, run.folder._lock = run.folder._lock, None
     if handle is not None:
-        import os
-
         os.close(handle)
 
 
@@ -71,3 +72,30 @@ def copy(folder: Path, to: Path) -> Path:
 
 def weights(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def tensors_of(thing: Any, but: Any) -> list[Tensor]:
+    """Every tensor that can be reached from a run, whatever it hangs on, but for what the test itself noted."""
+    found, seen, todo = [], {id(but)}, [thing]
+    while todo:
+        each = todo.pop()
+        if id(each) in seen or isinstance(each, type | ModuleType):
+            continue
+        seen.add(id(each))
+        if isinstance(each, FunctionType):  # what it closes over; its globals are the whole program
+            todo.extend(each.__closure__ or ())
+            continue
+        if isinstance(each, Tensor):
+            found.append(each.detach())
+        todo.extend(gc.get_referents(each))
+    return found
+
+
+def leaks(held: list[Tensor], sums: list[list[Tensor]], batch: int) -> int:
+    """How many held tensors are a private sum, scaled or not."""
+    return sum(
+        bool(h.shape == s.shape and s.norm() > 0 and any(torch.allclose(h.float(), s * f) for f in (1, 1 / batch)))
+        for h in held
+        for step in sums
+        for s in step
+    )

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
+from torch import Tensor
 
 from momentree.errors import MomentreeError
 from momentree.training.memory import memory_floats
 from momentree.training.releases.store import InMemory, OnDisk
-from training.making import again, begin, copy, killed, net, rows, small_plan, weights
+from training.making import again, begin, copy, killed, leaks, net, rows, small_plan, tensors_of, weights
 
 METHODS = ("sr-nsgd", "epoch-lag", "dp-srm", "dp-spider")
 
@@ -86,3 +88,30 @@ def test_sampled_batches(tmp_path: Path, name: str) -> None:
     run.fit()
     assert torch.isfinite(weights(run.model)).all()
     assert len(rows()[0]) == run.plan.examples
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_private_sum_survives_a_step(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begin(tmp_path / "run", plan=plan_of(name))
+    run.checkpoint_every = 1
+    query: Any = run._release.query  # type: ignore[attr-defined]
+    asked = "add_anchored_" if name == "sr-nsgd" else "add_lagged_"
+    original = getattr(query, asked)
+    seen: list[list[Tensor]] = []
+
+    def spy(*sums: Any, **more: Any) -> None:
+        original(*sums, **more)
+        count = 3 if name == "sr-nsgd" else 1
+        seen.append([t.clone() for each in sums[:count] if each is not None for t in each])
+
+    monkeypatch.setattr(query, asked, spy)
+    for batch in run:
+        run.step(batch)
+        if batch.step > 6:
+            break
+        assert leaks(tensors_of(run, seen), seen[-1:], 8) == 0
+        for path in (tmp_path / "run").rglob("*.safetensors"):
+            assert leaks(list(safetensors.torch.load_file(path).values()), seen, 8) == 0
+    assert len(seen) == 7
+    run.planted = [t.clone() for t in seen[-1]]  # type: ignore[attr-defined]
+    assert leaks(tensors_of(run, seen), seen[-1:], 8) > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -10,7 +9,6 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from momentree.training.folder import seal
 from momentree.training.releases.single import Single
 from momentree.training.run import Run, load, start
 from momentree.update import Drawn, Keeping
-from training.making import KEY, again, begin, copy, killed, net, rows, small_plan, weights
+from training.making import KEY, again, begin, copy, killed, leaks, net, rows, small_plan, tensors_of, weights
 
 STEPS = 12
 
@@ -269,23 +267,6 @@ class TestResume:
             run.fit()
 
 
-def tensors_of(thing: Any, but: Any) -> list[Tensor]:
-    """Every tensor that can be reached from a run, whatever it hangs on, but for what the test itself noted."""
-    found, seen, todo = [], {id(but)}, [thing]
-    while todo:
-        each = todo.pop()
-        if id(each) in seen or isinstance(each, type | ModuleType):
-            continue
-        seen.add(id(each))
-        if isinstance(each, FunctionType):  # what it closes over; its globals are the whole program
-            todo.extend(each.__closure__ or ())
-            continue
-        if isinstance(each, Tensor):
-            found.append(each.detach())
-        todo.extend(gc.get_referents(each))
-    return found
-
-
 class TestNothingPrivateIsLeft:
     def private_sums(self, monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
         """The sums as they are before their noise, noted behind the run's back."""
@@ -308,15 +289,6 @@ class TestNothingPrivateIsLeft:
         monkeypatch.setattr(Single, "ask_", ask)
         return seen
 
-    def leaks(self, held: list[Tensor], sums: list[list[Tensor]], batch: int) -> int:
-        """How many held tensors are a private sum, scaled or not."""
-        return sum(
-            bool(h.shape == s.shape and s.norm() > 0 and any(torch.allclose(h.float(), s * f) for f in (1, 1 / batch)))
-            for h in held
-            for step in sums
-            for s in step
-        )
-
     def test_no_private_sum_survives_a_step(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = begin(tmp_path / "run")
         run.checkpoint_every = 1
@@ -325,11 +297,11 @@ class TestNothingPrivateIsLeft:
             run.step(batch)
             if batch.step > 4:
                 break
-            assert self.leaks(tensors_of(run, seen), seen[-1:], 8) == 0
+            assert leaks(tensors_of(run, seen), seen[-1:], 8) == 0
             for path in (tmp_path / "run").rglob("*.safetensors"):
-                assert self.leaks(list(safetensors.torch.load_file(path).values()), seen, 8) == 0
+                assert leaks(list(safetensors.torch.load_file(path).values()), seen, 8) == 0
         run.planted = [t.clone() for t in seen[-1]]  # type: ignore[attr-defined]
-        assert self.leaks(tensors_of(run, seen), seen[-1:], 8) > 0
+        assert leaks(tensors_of(run, seen), seen[-1:], 8) > 0
 
     def test_a_step_broken_off_leaves_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = begin(tmp_path / "run")
