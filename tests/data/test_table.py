@@ -78,12 +78,14 @@ def test_changing_one_row_moves_no_other(seed: int, place: int) -> None:
     np.testing.assert_array_equal(first[others], second[others])
 
 
-def test_rows_on_disk_are_the_rows_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoded", [0, 1 << 20])
+def test_rows_on_disk_are_the_rows_in_memory(tmp_path: Path, encoded: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [fixtures.ROWS[i % 6] for i in range(300)]
     path = fixtures.write_csv(tmp_path / "t.csv", rows)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     near = read_table(path, fixtures.schema()).private
+    monkeypatch.setattr("momentree.data.table.ENCODED", encoded)
     far = read_table(path, fixtures.schema(), memory=0, scratch=scratch).private
     assert near.scratch is None
     assert far.scratch == scratch

@@ -26,6 +26,8 @@ from momentree.data.store import MEMORY, Store
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 CHUNK = 65_536
+ENCODED = 512 << 20
+"""Features of at most so many bytes are worked out once and kept; of more, those of a batch when it is asked for."""
 
 
 class Table(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -42,11 +44,11 @@ class Table(Dataset[tuple[torch.Tensor, torch.Tensor]]):
             ends = np.cumsum(np.asarray(fields["counts"], np.int64).sum(axis=1))
             self._starts = np.concatenate([[0], ends])
         self._dense: Features | None = None
-        if len(self._rows) * self.encoder.dimension * 4 <= MEMORY:
-            self._dense = np.concatenate(
-                [self.encoder.features(self._gather(part)) for part in chunks(self._rows)]
-                or [np.zeros((0, self.encoder.dimension), np.float32)]
-            )
+        if len(self._rows) * self.encoder.dimension * 4 <= ENCODED:
+            self._dense = np.empty((len(self._rows), self.encoder.dimension), np.float32)
+            for start in range(0, len(self._rows), CHUNK):
+                part = self._rows[start : start + CHUNK]
+                self._dense[start : start + CHUNK] = self.encoder.features(self._gather(part))
 
     def __len__(self) -> int:
         return len(self._rows)
