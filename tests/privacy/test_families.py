@@ -36,6 +36,7 @@ def test_the_joint_mu_is_that_of_brute_force():
         assert joint_mu(members, n) == pytest.approx(truth, rel=1e-9)
         assert joint_mu(members, n) >= truth * (1 - 1e-12)
         assert joint_mu(members, n, "replace-one") == pytest.approx(2 * truth, rel=1e-9)
+        assert joint_mu(members, n, rows=3) == pytest.approx(3 * truth, rel=1e-9)
         for family in members:  # each alone, and all at once no more than each at its own worst place
             alone = replace(family, noise_multiplier=1.0)
             assert joint_mu([alone], n) == pytest.approx(family.sensitivity.value, rel=1e-11)

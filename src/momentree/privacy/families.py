@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from momentree.errors import InputError, NoProofError, number
+from momentree.errors import InputError, NoProofError, number, whole
 from momentree.privacy.account_of import ROUNDING as QUOTIENT
 from momentree.privacy.account_of import factor, noise_for
 from momentree.privacy.fixed import ROUNDING, Ends, Flags, tree_squares
@@ -98,8 +98,13 @@ def families(
     return tuple(found)
 
 
-def joint_mu(members: Sequence[Family], steps_per_epoch: int, adjacency: Adjacency = "zero-out") -> float:
-    """μ of all families together, under one fixed order."""
+def joint_mu(
+    members: Sequence[Family], steps_per_epoch: int, adjacency: Adjacency = "zero-out", rows: int = 1
+) -> float:
+    """μ of all families together, under one fixed order, for a person with at most `rows` rows.
+
+    k rows move the release at most k times as far as one (exactly so far where a batch has room for k).
+    """
     total = np.zeros(steps_per_epoch)
     for family in members:
         if family.share == 0.0:
@@ -107,23 +112,28 @@ def joint_mu(members: Sequence[Family], steps_per_epoch: int, adjacency: Adjacen
         if family.noise_multiplier <= 0:
             raise InputError(f"family {family.name} has noise {family.noise_multiplier:g}: give it noise above 0")
         total += family.squares(steps_per_epoch) / family.noise_multiplier**2
-    return factor(adjacency) * math.sqrt(float(total.max())) * (1 + ROUNDING)
+    return whole("rows", rows) * factor(adjacency) * math.sqrt(float(total.max())) * (1 + ROUNDING)
 
 
 def account_of_families(
-    members: Sequence[Family], steps_per_epoch: int, adjacency: Adjacency = "zero-out"
+    members: Sequence[Family], steps_per_epoch: int, adjacency: Adjacency = "zero-out", rows: int = 1
 ) -> GaussianAccount:
     """The exact account of the whole release."""
-    return GaussianAccount(joint_mu(members, steps_per_epoch, adjacency))
+    return GaussianAccount(joint_mu(members, steps_per_epoch, adjacency, rows))
 
 
 def calibrated_families(
-    members: Sequence[Family], steps_per_epoch: int, epsilon: float, delta: float, adjacency: Adjacency = "zero-out"
+    members: Sequence[Family],
+    steps_per_epoch: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = "zero-out",
+    rows: int = 1,
 ) -> tuple[Family, ...]:
     """All noise multipliers times one number, the smallest for which the whole release is (ε, δ)-DP."""
-    scale = noise_for(joint_mu(members, steps_per_epoch, adjacency), epsilon, delta) * (1 + 4 * QUOTIENT)
+    scale = noise_for(joint_mu(members, steps_per_epoch, adjacency, rows), epsilon, delta) * (1 + 4 * QUOTIENT)
     while True:
         scaled = tuple(replace(f, noise_multiplier=f.noise_multiplier * scale) for f in members)
-        if account_of_families(scaled, steps_per_epoch, adjacency).epsilon(delta).upper <= epsilon:
+        if account_of_families(scaled, steps_per_epoch, adjacency, rows).epsilon(delta).upper <= epsilon:
             return scaled
         scale *= 1 + 4 * QUOTIENT
