@@ -2,7 +2,7 @@
 
 1. Rows are scaled to norm 1 by the schema (`row_norm`), so the clip is a fixed number: 0.3 for every task.
 2. 32 steps an epoch, 20 epochs: with noise correlated over the epoch, more steps cost little, and fewer are too few
-   for a linear model to arrive (`benchmarks/records/defaults.json`).
+   for a linear model to arrive (`benchmarks/accuracy.py`).
 3. Momentum 0.9, steps that fall linearly to zero, the fixed order, the strategy with the least noise on the iterates.
 4. The step size: noise alone may move the score of a row of norm 1 by `NOISE_ON_A_SCORE`, a predicted number (scaled to
    [−1, 1]) by `NOISE_ON_A_NUMBER` before the falling steps average it away. With r the noise on one

@@ -18,13 +18,14 @@ from momentree.tasks.use import evaluate
 
 DATA = "digits.parquet"
 TEST_SHARE = 0.25
+STEPS_PER_EPOCH = 8
 SETTINGS: dict[str, Any] = {
     "algorithm": "dp-nsgd",
     "order": "fixed",
     "delta": 1e-5,
     "epochs": 20,
     "clip": 0.3,
-    "learning_rate": 4.0,
+    "learning_rate": 8.0,
     "schedule": "linear",
 }
 """ε = 2, δ = 1e-5, the paper's algorithm: momentum with correlated noise and normalised steps."""
@@ -56,7 +57,7 @@ def demo(out: Path, *, epsilon: float | str = 2.0, seed: int | str = 0) -> tuple
         data, declared = Path(place) / DATA, Path(place) / "schema.toml"
         write_bytes(data, content)
         write_text(declared, schema.to_toml())
-        batch = -(-int(np.ceil(1797 * (1 - TEST_SHARE))) // 16)
+        batch = -(-int(np.ceil(1797 * (1 - TEST_SHARE))) // STEPS_PER_EPOCH)
         facts = SETTINGS | {"epsilon": epsilon, "seed": seed, "batch_size": batch}
         run = train(data, declared, facts, out, choices=Choices(holdout=str(TEST_SHARE)))
         found = evaluate(out, data)
