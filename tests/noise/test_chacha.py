@@ -63,7 +63,7 @@ def test_the_keystream_is_that_of_the_cryptography_package(device, block):
     theirs = Cipher(algorithms.ChaCha20(KEY, name), mode=None).encryptor().update(bytes(64 * count))
     assert ours == theirs
     out = np.empty(64 * count, np.uint8)
-    keystream_into(out, np.zeros_like(out), KEY, stream, row, block)
+    keystream_into(out, KEY, stream, row, block)
     assert out.tobytes() == theirs
 
 
@@ -151,10 +151,10 @@ def test_a_device_is_given_the_words_of_the_cpus_layout():
     """The low halves come from blocks of their own, as on the CPU."""
     work = _Workspace(1, np.float64)
     assert work.low is not None
-    keystream_into(work.low, work.zeros, KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS)
+    keystream_into(work.low, KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS)
     low = chacha.keystream(KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS, LOW_BLOCKS, torch.device("cpu"))
     assert as_bytes(low) == work.low.tobytes()
-    keystream_into(work.words, work.zeros, KEY, 4, 5, 6 * TILE_BLOCKS)
+    keystream_into(work.words, KEY, 4, 5, 6 * TILE_BLOCKS)
     words = chacha.keystream(KEY, 4, 5, 6 * TILE_BLOCKS, TILE_BLOCKS, torch.device("cpu")).view(-1)
     high, less, angle = work.split()
     assert np.array_equal(words[:PAIRS].numpy(), high[0])

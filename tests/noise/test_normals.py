@@ -68,8 +68,7 @@ def test_values_are_those_of_the_formula_on_the_words_of_the_layout(dtype):
     low = [None] * PAIRS
     if dtype == torch.float64:
         late = np.empty(LOW_BLOCKS * 64, np.uint8)
-        zeros = np.zeros(late.size, np.uint8)
-        keystream_into(late, zeros, KEY, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
+        keystream_into(late, KEY, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
         low = late.view("<u4").tolist()
     for p in range(0, PAIRS, 7):
         x, y, r = ideal(int(radius[p]), int(angle[p]), low[p])

@@ -154,12 +154,12 @@ def test_it_keeps_as_many_vectors_as_the_strategy_says(strategy):
     assert [v.data_ptr() for v in stream.state().values() if isinstance(v, torch.Tensor)] == before
 
 
-LARGE = [(70_000,), (300, 500), 1, (33, 3), (200_001,)]
+LARGE = [(70_000,), (300, 500), 1, (33, 3), (400_001,)]
 
 
 @pytest.mark.parametrize("strategy", [Tree(6, 0.9), Blt(6, np.array([0.3, 0.1]), np.array([0.9, 0.5])), Odd()])
 def test_bits_do_not_depend_on_threads_or_chunks(strategy, monkeypatch):
-    """1, 2 and 7 threads; chunks of 2^16, 10,000 and 2,048 coordinates; one block or five."""
+    """1, 2 and 7 threads; chunks of 2^17, 10,000 and 2,048 coordinates; one block or five."""
     from momentree.noise import stream as module
 
     def run(shapes, threads):

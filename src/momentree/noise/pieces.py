@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from momentree.errors import InputError, whole
 from momentree.noise.layout import COORDINATES
 
-CHUNK = 2**16
-"""Coordinates a chunk on the CPU: a few of them fit in a core's second-level cache."""
+CHUNK = 2**17
+"""Coordinates a chunk on the CPU: as many as a source draws at a time."""
 DEVICE_CHUNK = 2**22
 """Elsewhere: enough to keep the device busy."""
 
