@@ -10,7 +10,9 @@ import pytest
 
 from data import fixtures
 from momentree.data.images import transformed
-from momentree.data.schema import CELL, DIRECTIONS, Column
+from momentree.data.ingest import Ingest
+from momentree.data.schema import CELL, DIRECTIONS, Column, Schema
+from momentree.data.table import Table
 from momentree.data.text import Hasher
 
 RNG = np.random.default_rng(0)
@@ -105,3 +107,44 @@ def test_bytes_that_are_no_text_are_no_error() -> None:
     flat, counts = Hasher(64, (1, 1)).column(pa.array([b"\xff\xfe good", None, b"\x00"]))
     assert counts.tolist() == [1, 0, 0]
     assert len(flat) == 1
+
+
+def test_several_columns_are_the_single_ones_side_by_side() -> None:
+    """The places of features: any mix of kinds equals each column encoded alone, in the declared order."""
+    rows = 40
+    columns = (
+        Column("t1", "text", dimension=50),
+        Column("v", "vector", shape=(3,), bounds=(-2.0, 2.0)),
+        Column("c1", "category", values=("a", "b"), unseen="other"),
+        Column("i", "image", shape=(5, 6), transform="edges"),
+        Column("t2", "text", dimension=30, ngrams=(1, 2)),
+        Column("n", "number", bounds=(0.0, 1.0), knots=3, missing="other"),
+        Column("j", "image", shape=(2, 2, 3), transform="linear"),
+        Column("c2", "category", values=("x", "y", "z")),
+        Column("m", "number", bounds=(0.0, 1.0)),
+    )
+    words = ["good", "bad", "film", "very", "", "long"]
+    data = {
+        "t1": [" ".join(RNG.choice(words, 5)) for _ in range(rows)],
+        "v": list(RNG.normal(size=(rows, 3))),
+        "c1": RNG.choice(["a", "b", "q", ""], rows),
+        "i": list(RNG.integers(0, 256, (rows, 30))),
+        "t2": [" ".join(RNG.choice(words, int(RNG.integers(0, 4)))) for _ in range(rows)],
+        "n": RNG.choice([0.1, 0.5, 0.99, math.nan], rows),
+        "j": list(RNG.integers(0, 256, (rows, 12))),
+        "c2": RNG.choice(["x", "y", "z"], rows),
+        "m": RNG.uniform(size=rows),
+        "y": [str(i % 2) for i in range(rows)],
+    }
+    batch = pa.record_batch([pa.array(cells) for cells in data.values()], names=list(data))
+    target = Column("y", "boolean")
+
+    def encoded(*chosen: Column) -> np.ndarray:
+        schema = Schema(columns=(*chosen, target), target=("y",))
+        table = Table(schema, Ingest(schema).fields(batch))
+        order = RNG.permutation(rows)
+        x, _, usable = table.batch(order)
+        assert usable.all()
+        return x[np.argsort(order)]
+
+    np.testing.assert_array_equal(encoded(*columns), np.concatenate([encoded(column) for column in columns], axis=1))

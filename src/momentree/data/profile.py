@@ -47,24 +47,29 @@ class Profile:
             return
         if not cells.is_scalar(self.stored):
             return
+        self._add_numbers(array, missing)
+        as_words = cells.is_words(self.stored)
+        if not as_words and (self.counts is None or pc.count_distinct(cells.decoded(array)).as_py() > MAX_VALUES):
+            self.counts, self.filled = None, self.numeric
+            return
         words = cells.words(array)
         blank = pc.is_in(words, value_set=pa.array([None, *(token.encode() for token in missing)], words.type))
         words = words.filter(pc.invert(blank))
         self.filled += len(words)
-        self._add_numbers(array, missing)
-        if cells.is_words(self.stored):
+        if as_words:
             text = words.cast(pa.large_string(), safe=False)
             self.spaces += pc.sum(pc.count_substring(text, " ")).as_py() or 0
             self._picture(words)
-        if self.counts is None:
-            return
+        if self.counts is not None:
+            self._count(words)
+
+    def _count(self, words: pa.Array) -> None:
+        """Different words and how often each occurs, until there are too many of them."""
         found = words.value_counts()
-        if len(found) > MAX_VALUES:
-            self.counts = None
-            return
-        for word, times in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
-            self.counts[word] = self.counts.get(word, 0) + times
-        if len(self.counts) > MAX_VALUES:
+        if len(found) <= MAX_VALUES and self.counts is not None:
+            for word, times in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+                self.counts[word] = self.counts.get(word, 0) + times
+        if len(found) > MAX_VALUES or len(self.counts or ()) > MAX_VALUES:
             self.counts = None
 
     def _add_numbers(self, array: pa.Array, missing: Sequence[str] = ()) -> None:
