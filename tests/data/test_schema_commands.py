@@ -237,3 +237,17 @@ def test_drafts_of_other_files(tmp_path: Path, kind: str) -> None:
         found = draft(open_source(path), ["y"]).schema
         assert found.task == "bounded"
         assert found.column("y").bounds == (0.0, 5.6)
+
+
+def test_a_file_without_names_is_drafted_only_with_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.data").write_text("".join(f"{i}.5;{i % 2};SECRET\n" for i in range(60)))
+    draft = ["schema", "draft", str(tmp_path / "t.data"), "--delimiter", ";", "--out", str(tmp_path / "s.toml")]
+    for more in ([], ["--names-only"]):
+        assert main([*draft, "--target", "y", *more]) == 2
+        assert "--column-names" in capsys.readouterr().err
+    assert main([*draft, "--target", "y", "--column-names", "n, y, w"]) == 0
+    schema = Schema.read(tmp_path / "s.toml")
+    assert schema.file.names == ("n", "y", "w")
+    assert schema.drop == ("w",)
+    assert main(["schema", "check", str(tmp_path / "t.data"), "--schema", str(tmp_path / "s.toml")]) == 0
+    capsys.readouterr()

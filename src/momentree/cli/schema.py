@@ -30,6 +30,7 @@ def add_arguments(subparsers: Any) -> None:
     one.add_argument("--drop", action="append", default=[], metavar="COL", help="a column to leave out (repeatable)")
     one.add_argument("--delimiter", default=",", help="of a CSV; tab for a tab")
     one.add_argument("--encoding", default="utf-8", help="of a CSV: utf-8 or utf-8-sig")
+    one.add_argument("--column-names", default="", metavar="A,B,C", help="of a CSV without a first line of names")
     one.add_argument("--missing", action="append", default=[], metavar="WORD", help="a word for no value (repeatable)")
     two = actions.add_parser("confirm", help="say, line by line, that a public source gives the drafted values")
     two.add_argument("schema", nargs="?", default="schema.toml", metavar="SCHEMA")
@@ -58,7 +59,8 @@ def run_draft(args: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"{out} exists: give a new name, or remove it first")
     delimiter = "\t" if args.delimiter in ("tab", "\\t") else args.delimiter
-    file = FileFormat(delimiter=delimiter, encoding=args.encoding, missing=("", *dict.fromkeys(args.missing)))
+    names = tuple(name.strip() for name in args.column_names.split(",")) if args.column_names else ()
+    file = FileFormat(delimiter, args.encoding, ("", *dict.fromkeys(args.missing)), names)
     source = open_source(args.data, file)
     target = targets(source, args.target)
     if args.names_only:

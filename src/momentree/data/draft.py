@@ -9,11 +9,12 @@ single person as it can; it still leaks.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from momentree.data.cells import is_listed, is_scalar
+from momentree.data.cells import NUMERAL, is_listed, is_scalar
 from momentree.data.profile import Profile, profiles
 from momentree.data.readers import Source
 from momentree.data.schema import WORDS, Column, FileFormat, Schema
@@ -55,6 +56,7 @@ def draft(
 ) -> Draft:
     """A schema read from the data: `derived`, every line unconfirmed."""
     file = file or FileFormat()
+    refuse_rows_for_names(source, file)
     for name in (*target, *([group] if group else []), *drop):
         source.require(name)
     left_out = dict.fromkeys(drop, "as asked")
@@ -83,6 +85,16 @@ def draft(
         file=file,
     )
     return Draft(schema, left_out)
+
+
+def refuse_rows_for_names(source: Source, file: FileFormat) -> None:
+    """A delimited file without a line of names would put its first row, somebody's, into the schema."""
+    numerals = sum(re.match(NUMERAL, name) is not None for name in source.columns)
+    if source.format == "csv" and not file.names and 2 * numerals >= len(source.columns):
+        raise InputError(
+            f"data {source.path} begins with a line that looks like a row, half of it numbers, where the names of the "
+            "columns belong: add such a line, or give the names with --column-names A,B,C"
+        )
 
 
 def without_twins(source: Source, names: list[str], target: Sequence[str]) -> list[str]:
@@ -243,6 +255,7 @@ def names_only(
     """A form to fill in, from the names alone: no value is read, so nothing leaks; it passes once it is filled in."""
     from momentree.data.schema_file import format_lines, quoted
 
+    refuse_rows_for_names(source, file or FileFormat())
     for name in (*target, *([group] if group else []), *drop):
         source.require(name)
     lines = ["version = 1", f"target = {quoted(target[0] if len(target) == 1 else tuple(target))}"]
