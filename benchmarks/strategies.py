@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/strategies.py            # 10³ … 10⁶ steps, writes benchmarks/records/
     python benchmarks/strategies.py --quick                      # 10³ and 10⁴ only, prints, writes nothing
-    python benchmarks/strategies.py --dense                      # the dense optimum too, at 128 steps × 4 epochs
-    python benchmarks/strategies.py --peer /path/to/python       # BLT fits by jax_privacy of that python beside ours
+    python benchmarks/strategies.py --dense                      # instead: the dense optimum, 4 epochs of 128
+    python benchmarks/strategies.py --peer /path/to/python       # instead: BLT fits beside jax_privacy's
 
 Each size runs in a process of its own, so that the peak memory is its own: that of the whole process, with numpy, scipy
 and what the account imports; `imports_mib` is the part that was there before. Sensitivities are those of the account.
@@ -187,35 +187,40 @@ def main() -> None:
         )
         print(json.dumps(result))
         return
-    ranked = []
-    for n, epochs in SIZES[:3] if options.quick else SIZES:
-        for measure in ("iterates", "momentum"):
-            ranked.append(in_own_process("rank", str(n), str(epochs), "0.9", measure))
-            row = ranked[-1]
-            figures = f"{row['seconds']:6.2f} s, {row['peak_mib']:6.0f} MiB"
-            print(f"{row['steps']:>8} steps, {measure}: {figures}; {row['chosen']}", flush=True)
-    ranked.append(in_own_process("rank", "128", "4", "0.9", "iterates"))
-    for name, row in ranked[-1]["noise_at_epsilon_1"].items():
-        print(f"  n=128, E=4, ε=1: {name:>9} {row['iterates']:7.2f} on the iterates, {row['vectors']} vectors")
-    record: dict[str, Any] = {
+    where = {
         "benchmark": "strategies",
         "commit": commit(),
         "python": platform.python_version(),
         "machine": platform.processor() or platform.machine(),
         "threads": os.environ.get("OMP_NUM_THREADS", "unset"),
         "load_average": os.getloadavg(),
-        "ranked": ranked,
     }
-    if options.dense:
-        record["dense"] = in_own_process("dense", "128", "4", "0.9")
-        print(record["dense"])
     if options.peer:
-        record["peer_blt"] = beside_a_peer(options.peer)
+        keep("strategies-peer.json", {**where, "blt": beside_a_peer(options.peer)})
+        return
+    if options.dense:
+        keep("strategies-dense.json", {**where, "dense": in_own_process("dense", "128", "4", "0.9")})
+        return
+    ranked = []
+    for n, epochs in SIZES[:3] if options.quick else SIZES:
+        for measure in ("iterates", "momentum"):
+            ranked.append(in_own_process("rank", str(n), str(epochs), "0.9", measure))
+            row = ranked[-1]
+            figures = (
+                f"{row['seconds']:6.2f} s ({row['processor_seconds']:.2f} s of processor), {row['peak_mib']:6.0f} MiB"
+            )
+            print(f"{row['steps']:>8} steps, {measure}: {figures}; {row['chosen']}", flush=True)
+    ranked.append(in_own_process("rank", "128", "4", "0.9", "iterates"))
+    for name, row in ranked[-1]["noise_at_epsilon_1"].items():
+        print(f"  n=128, E=4, ε=1: {name:>9} {row['iterates']:7.2f} on the iterates, {row['vectors']} vectors")
     if not options.quick:
-        RECORDS.mkdir(exist_ok=True)
-        path = RECORDS / "strategies.json"
-        path.write_text(json.dumps(record, indent=1) + "\n")
-        print(path)
+        keep("strategies.json", {**where, "ranked": ranked})
+
+
+def keep(name: str, record: dict[str, Any]) -> None:
+    RECORDS.mkdir(exist_ok=True)
+    (RECORDS / name).write_text(json.dumps(record, indent=1) + "\n")
+    print(RECORDS / name)
 
 
 if __name__ == "__main__":

@@ -151,9 +151,13 @@ def _blt(setting: Setting, scorer: Scorer, budget: int | None) -> Restartable:
     def fit(count: int, apart: int, shape: Shape) -> tuple[Blt, float]:
         return fit_blt(workload, apart, count, shape, blocks=setting.blocks)
 
-    fits = [fit(count, n, "fixed") for count in counts]
-    if steps == 1:
-        return fits[0][0]
+    fits: list[tuple[Blt, float]] = []
+    for count in counts:
+        fits.append(fit(count, n, "fixed"))
+        if steps == 1:
+            return fits[0][0]
+        if len(fits) > 2 and fits[-1][1] * ENOUGH > fits[-3][1]:
+            break  # two more buffers gained nothing
     best = min(loss for _, loss in fits)
     chosen = next(blt for blt, loss in fits if loss <= ENOUGH * best)
     own = scorer.loss(chosen)
