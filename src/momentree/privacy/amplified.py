@@ -2,8 +2,9 @@
 
 Guarantee: `amplified_account` prices what `entitlement` covers and nothing else; a person's k rows that draw one place
 together count as one example of k times the sensitivity. `calibrate_amplified` returns a σ whose account, certified on
-samples that had no part in choosing σ, says ε or less: σ is chosen on the pilots, then tried on up to `ATTEMPTS` fresh
-seeds, each with its share of the failure probability, which was fixed beforehand.
+a sample that had no part in choosing σ, says ε or less: the pilots name up to `ATTEMPTS` candidates, each slightly
+larger than the last; then the fresh sample of the same seed is drawn and the first candidate that it certifies is
+taken. Every account spends a quarter of its failure probability, so the four claims hold together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
 MakeAccount = Callable[[float, int], Account]
 """(σ, seed) → account. A deterministic account ignores the seed."""
 ROOMS = (0.001, 0.004, 0.01, 0.03)
-"""How far above the σ of the pilots the attempts lie."""
+"""How far above the σ of the pilots the candidates lie."""
 
 
 def amplified_account(
@@ -91,7 +92,7 @@ class Calibrated:
 def calibrate_amplified(
     make_account: MakeAccount, epsilon: float, delta: float, *, seed: int, start: float = 1.0
 ) -> Calibrated:
-    """The smallest σ found at which the account says at most ε at δ; certified on seeds not used to choose it."""
+    """The smallest σ found at which the account says at most ε at δ; certified on draws not used to choose it."""
     epsilon = number("epsilon", epsilon, above=0, do="1 to 8 is common")
     delta = number("delta", delta, above=0, below=1, do="1e-5 is common")
     trial = make_account(start, seed)
@@ -112,12 +113,12 @@ def calibrate_amplified(
         assert isinstance(account, MonteCarloAccount)
         chosen[0] = account.sketch(epsilon)[1]
         bracket = _bracketed(excess, root, 0.02) if chosen[0] is not None and close > 0.1 else bracket
-    for attempt, room in enumerate(ROOMS[:ATTEMPTS]):
+    for room in ROOMS[:ATTEMPTS]:
         sigma = math.exp(root) * (1 + room)
-        account = make_account(sigma, seed + 1 + attempt)
+        account = make_account(sigma, seed)
         try:
             if account.epsilon(delta).upper <= epsilon:
-                return Calibrated(sigma, account, seed + 1 + attempt)
+                return Calibrated(sigma, account, seed)
         except InputError:
             continue
     raise InputError(

@@ -38,7 +38,7 @@ CANDIDATES = 24
 SAMPLES = 200_000
 FAILURE = 1e-6
 ATTEMPTS = 4
-"""Every account spends a quarter of its failure probability: a σ may be tried on up to four fresh samples."""
+"""An account spends a quarter of its failure probability: up to four candidates for σ are held against one sample."""
 ROUNDING = 1e-9
 """Relative room for the rounding of floats in a bound."""
 

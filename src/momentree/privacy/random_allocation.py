@@ -14,6 +14,7 @@ from momentree.errors import InputError, number
 from momentree.privacy.account import Account
 from momentree.privacy.allocation import Allocation, EpochBlock, allocation, banded_allocation
 from momentree.privacy.balls_in_bins import LARGEST_MATRIX, RESOLUTION, independent_places, orthogonal
+from momentree.privacy.mixtures import Array
 from momentree.privacy.monte_carlo import FAILURE, MonteCarloAccount
 from momentree.privacy.ratio import Ratio, RatioAccount, Side, multiply, power
 from momentree.strategy.base import Strategy
@@ -30,7 +31,9 @@ def allocation_of(strategy: Strategy, steps_per_epoch: int, noise_multiplier: fl
     if isinstance(strategy, Toeplitz):
         return banded_allocation(strategy.coefficients, n, epochs, noise_multiplier, steps=total)
     if isinstance(strategy, Restarted) and strategy.inner.steps == n:
-        return restarted_allocation(strategy.inner.matrix(), epochs, noise_multiplier, last=total - n * (epochs - 1))
+        last = total - n * (epochs - 1)
+        cut = (last, strategy.inner.rows_by(last)) if last < n else None
+        return restarted_allocation(strategy.inner.matrix(), epochs, noise_multiplier, cut)
     if total * total > LARGEST_MATRIX:
         raise InputError(
             f"random-allocation with strategy {strategy.name} over {total} steps: C is too large to be written out; "
@@ -40,23 +43,22 @@ def allocation_of(strategy: Strategy, steps_per_epoch: int, noise_multiplier: fl
 
 
 def restarted_allocation(
-    block: np.ndarray, epochs: int, noise_multiplier: float, last: int | None = None
+    block: Array, epochs: int, noise_multiplier: float, cut: tuple[int, int] | None = None
 ) -> Allocation:
-    """A block-diagonal C, the same block (rows × n) every epoch; the last epoch has `last` steps (default n)."""
+    """A block-diagonal C, the same block (rows × n) every epoch; `cut`: (steps, rows) of a shorter last epoch."""
     rows, n = block.shape
     scaled = np.ascontiguousarray(block / noise_multiplier)
-    whole = EpochBlock(slice(0, rows), scaled, None)
-    blocks = []
-    for e in range(epochs):
-        columns = scaled
-        if e == epochs - 1 and last is not None and last < n:
-            columns = scaled.copy()
-            columns[:, last:] = 0.0
-        one = EpochBlock(slice(e * rows, (e + 1) * rows), columns, None)
-        if columns is scaled:
-            one.__dict__["gram"] = whole.gram
+    first = EpochBlock(slice(0, rows), scaled, None)
+    blocks = [first]
+    for e in range(1, epochs):
+        one = EpochBlock(slice(e * rows, (e + 1) * rows), scaled, None)
+        one.__dict__["gram"] = first.gram
         blocks.append(one)
-    return Allocation(tuple(blocks), rows * epochs)
+    if cut is not None:
+        steps, kept = cut
+        short = np.where(np.arange(n) < steps, scaled[:kept], 0.0)
+        blocks[-1] = EpochBlock(slice((epochs - 1) * rows, (epochs - 1) * rows + kept), short, None)
+    return Allocation(tuple(blocks), blocks[-1].rows.stop)
 
 
 def random_allocation(
