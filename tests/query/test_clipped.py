@@ -12,6 +12,7 @@ from torch import nn
 from momentree.errors import InputError
 from momentree.query.base import ADJACENCIES
 from momentree.query.clipped import MODES, ClippedGradients
+from momentree.query.differences import ClippedDifferences
 from momentree.query.norms import BLOCK, full_precision, squares
 from query.reference import clipped_sum, gradients, norms, relative, zeros
 from query.zoo import ZOO, Tied, sequence_loss
@@ -288,14 +289,35 @@ def test_a_tied_table_is_never_multiplied_out():
 
 
 def test_products_are_in_full_float32_whatever_the_caller_allows():
+    x = torch.randn(32, 512, generator=torch.Generator().manual_seed(12)) + 1
+    exact = (x.double() @ x.double().t()).float()
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
         with full_precision(torch.device("cpu")):
-            assert torch.get_float32_matmul_precision() == "highest"
+            assert torch.allclose(x @ x.t(), exact, rtol=1e-6)
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_nothing_waits_for_the_device(name):
+    """On a device without values, whatever looks at one raises: `.item()`, a branch on a tensor, `nonzero`."""
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        bool(torch.ones(1, device="meta"))
+    entry = ZOO[name]
+    with torch.device("meta"):
+        model, x, y, weights = entry.model(), entry.inputs(4), entry.targets(4), torch.ones(4)
+    query = ClippedGradients(model, entry.loss, clip=1.0)
+    query._checked = True  # the probe compares values, once, before the first step
+    sums = zeros(query.parameters)
+    query.add_(sums, x, y, weights)
+    twin = ClippedDifferences(model, entry.loss, clip=1.0, difference_clip=0.1)
+    twin._checked = True
+    twin.add_lagged_(sums, x, y, weights, lagged=[p.detach().clone() for p in twin.parameters], leak=0.3)
+    assert all(s.device.type == "meta" for s in sums)
 
 
 @pytest.mark.parametrize("clip", [0, -1.0, float("nan"), float("inf"), "one", True])

@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,15 +85,34 @@ def finite(norm_squares: Tensor) -> bool:
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Float32 products are float32 products inside: no tf32, no bf16 passes."""
-    if device.type == "cpu" and torch.get_float32_matmul_precision() == "highest":
+    matmul, conv = ("cuda", "cudnn") if device.type == "cuda" else ("mkldnn", "mkldnn")
+    backends: list[Any] = [
+        getattr(getattr(torch.backends, matmul), "matmul", None),
+        getattr(getattr(torch.backends, conv), "conv", None),
+    ]
+    if not all(hasattr(backend, "fp32_precision") for backend in backends):
+        return _highest()
+    if all(backend.fp32_precision in ("none", "ieee") for backend in backends):
         return contextlib.nullcontext()
-    return _highest()
+    return _ieee(backends)
+
+
+@contextlib.contextmanager
+def _ieee(backends: list[Any]) -> Iterator[None]:
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
 
 
 @contextlib.contextmanager
 def _highest() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    cudnn = torch.backends.cudnn.allow_tf32
+    """The same with the switches of torch before 2.9."""
+    before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False
