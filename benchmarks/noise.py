@@ -138,6 +138,7 @@ torch.set_num_threads(int(sys.argv[3]))
 d, rounds = int(sys.argv[1]), int(sys.argv[2])
 coefficients = [1.0]
 for k in range(1, 16): coefficients.append(coefficients[-1] * (2 * k - 1) / (2 * k))
+# The builder itself: the public way insists on float64, which its optimiser needs and a stream does not.
 made = {"blt, 4 buffers": buffered_toeplitz.BufferedToeplitz.build(
             buf_decay=[0.999, 0.95, 0.8, 0.3], output_scale=[0.2, 0.1, 0.1, 0.05], dtype=jnp.float32
             )._streaming_matrix_builder().build_inverse(),

@@ -110,13 +110,12 @@ class KeyedNormals:
         """This thread's buffers for so many tiles, made once: fresh pages cost more than the arithmetic in them."""
         kept = self._local.kept.setdefault(dtype, {})
         if tiles not in kept:
-            largest = kept.get(CHUNK_TILES)
-            if largest is None:
-                largest = kept[CHUNK_TILES] = _Workspace(
-                    CHUNK_TILES, np.float32 if dtype == torch.float32 else np.float64
-                )
-            if tiles != CHUNK_TILES:
-                kept[tiles] = largest.part(tiles)
+            largest = max(kept, default=0)
+            if tiles < largest:
+                kept[tiles] = kept[largest].part(tiles)
+            else:
+                kept.clear()
+                kept[tiles] = _Workspace(tiles, np.float32 if dtype == torch.float32 else np.float64)
         return kept[tiles]
 
     def _tiles(self, out: NDArray[Any], work: _Workspace, stream: int, row: int, tile: int) -> None:

@@ -12,7 +12,7 @@ from momentree.noise.layout import COORDINATES
 
 CHUNK = 2**17
 """Coordinates a chunk on the CPU: as many as a source draws at a time."""
-DEVICE_CHUNK = 2**22
+DEVICE_CHUNK = 2**23
 """Elsewhere: enough to keep the device busy."""
 
 
