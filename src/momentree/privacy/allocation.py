@@ -46,6 +46,8 @@ class Allocation:
 
     blocks: Sequence[EpochBlock]
     rows: int
+    coefficients: Array | None = None
+    """c/σ, where C is Toeplitz: noise is then correlated by shifts instead of products."""
 
     @property
     def places(self) -> int:
@@ -72,8 +74,15 @@ class Allocation:
         return total
 
     def _noise(self, generator: Generator, count: int) -> list[Array]:
+        """C_eᵀζ for every epoch, ζ standard normal."""
         zeta = generator.standard_normal((count, self.rows))
-        return [zeta[:, b.rows] @ b.columns for b in self.blocks]
+        n, c = self.places, self.coefficients
+        if c is None or 6 * len(c) > n:
+            return [zeta[:, b.rows] @ b.columns for b in self.blocks]
+        v = np.zeros((count, len(self.blocks) * n))
+        for k, value in enumerate(c):
+            v[:, : self.rows - k] += value * zeta[:, k:]
+        return [np.ascontiguousarray(v[:, e * n : (e + 1) * n]) for e in range(len(self.blocks))]
 
     @cached_property
     def _mean_field(self) -> list[Array]:
@@ -240,7 +249,7 @@ def banded_allocation(
     for block in blocks:  # one Gram matrix for all epochs alike
         if block is not shared[id(block.columns)]:
             block.__dict__["gram"] = shared[id(block.columns)].gram
-    return Allocation(tuple(blocks), total)
+    return Allocation(tuple(blocks), total, c)
 
 
 def _meeting(tall: Array, cut: Array, n: int, p: int) -> tuple[int, int, Array] | None:

@@ -31,8 +31,8 @@ from momentree.errors import InputError
 
 Array = NDArray[np.float64]
 Generator = np.random.Generator
-CHUNK = 4_000_000
-"""Numbers in one block of draws: about 30 MB an array."""
+CHUNK = 600_000
+"""Numbers in one block of draws: small enough for a cache."""
 
 
 class Mixture(Protocol):
@@ -55,13 +55,25 @@ def portions(count: int, width: int) -> list[int]:
 
 
 def choose(generator: Generator, field: Array) -> tuple[Array, NDArray[np.int64]]:
-    """For every row of `field` (…, n): log of the mean of exp, and an index drawn with probability ∝ exp."""
-    top = field.max(axis=-1, keepdims=True)
-    heaps = np.cumsum(np.exp(field - top), axis=-1)
-    total = heaps[..., -1:]
-    index = np.sum(heaps < generator.random(total.shape) * total, axis=-1)
-    index = np.minimum(index, field.shape[-1] - 1)
-    return np.log(total[..., 0] / field.shape[-1]) + top[..., 0], index
+    """For every row of `field` (count × n, ≥ 0): log of the mean of exp, and an index drawn with probability ∝ exp.
+
+    Most entries are 0, so the excess e^f − 1 is drawn from apart from the uniform rest.
+    """
+    count, n = field.shape
+    top = field.max(axis=1, keepdims=True)
+    if top.max(initial=0.0) > 300.0:
+        heaps = np.cumsum(np.exp(field - top), axis=1)
+        total = heaps[:, -1:]
+        chosen = np.sum(heaps < generator.random((count, 1)) * total, axis=1)
+        return np.log(total[:, 0] / n) + top[:, 0], np.minimum(chosen, n - 1)
+    excess = np.expm1(field, where=field > 0, out=np.zeros_like(field))
+    more = excess.sum(axis=1)
+    index: NDArray[np.int64] = np.asarray(generator.integers(n, size=count), dtype=np.int64)
+    drawn = generator.random(count) * (n + more) - n
+    raised = np.flatnonzero(drawn > 0)
+    heaps = np.cumsum(excess[raised], axis=1)
+    index[raised] = np.minimum(np.sum(heaps < drawn[raised, None], axis=1), n - 1)
+    return np.log1p(more / n), index
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,8 @@ from momentree.strategy.base import Strategy
 from momentree.strategy.restarted import Restarted
 from momentree.strategy.toeplitz import Toeplitz
 
-SAMPLES = 100_000
+SAMPLES, LEAST_SAMPLES, WORK = 100_000, 20_000, 4e8
+"""By default as many samples as keep samples × base rows below `WORK`, within these ends."""
 
 
 def allocation_of(strategy: Strategy, steps_per_epoch: int, noise_multiplier: float) -> Allocation:
@@ -65,7 +66,7 @@ def random_allocation(
     mixture: Allocation,
     *,
     seed: int,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     failure_probability: float = FAILURE,
 ) -> Account:
     """The account of the mixture: deterministic where every epoch's places are orthogonal, else sampled."""
@@ -73,6 +74,8 @@ def random_allocation(
     if independent:
         method = "loss distribution of one secret place an epoch, computed and composed"
         return RatioAccount(lambda side: _composed(mixture, side), method)
+    if samples is None:
+        samples = int(min(SAMPLES, max(LEAST_SAMPLES, WORK // mixture.rows)))
     what = f"a fresh secret place of {mixture.places} in each of {len(mixture.blocks)} epochs"
     return MonteCarloAccount(mixture, seed=seed, samples=samples, failure_probability=failure_probability, what=what)
 
