@@ -264,15 +264,19 @@ def test_inputs_as_lists_and_dicts():
 
 
 def test_explain_names_how_each_parameter_is_done():
-    entry = ZOO["lstm"]
+    entry = ZOO["parametrised"]
     query = ClippedGradients(entry.model(), entry.loss, clip=1.0)
     assert query.explain()["checked"] is False
     query.check(entry.inputs(2), entry.targets(2))
     facts = query.explain()
     assert facts["checked"] is True
-    assert "tokens.weight" in facts["book-kept"]
-    assert set(facts["torch.func"]) == {f"cells.{kind}_l0" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-    assert all("lstm" in reason for reason in facts["torch.func"].values())
+    assert facts["book-kept"] == ["line.bias", "out.weight", "out.bias"]
+    assert facts["torch.func"] == {
+        "line.parametrizations.weight.original0": "it is given to _weight_norm",
+        "line.parametrizations.weight.original1": "it is given to _weight_norm",
+        "up.weight": "it is given to conv_transpose1d",
+        "up.bias": "it is given to conv_transpose1d",
+    }
 
 
 def test_a_tied_table_is_never_multiplied_out():

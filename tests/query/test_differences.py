@@ -14,6 +14,8 @@ from momentree.query.differences import ClippedDifferences
 from query.reference import clipped_sum, gradients, norms, relative, zeros
 from query.zoo import ZOO
 
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # said by torch's own layer, the reference
+
 DETERMINISTIC = sorted(set(ZOO) - {"dropout", "encoder-dropout"})
 
 

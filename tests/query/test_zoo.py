@@ -9,6 +9,8 @@ from momentree.query.clipped import ClippedGradients
 from query.reference import clipped_sum, gradients, norms, relative, zeros
 from query.zoo import ZOO
 
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # said by torch's own layer, the reference
+
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 RANDOM = {"dropout", "encoder-dropout"}
 

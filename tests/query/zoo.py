@@ -70,6 +70,24 @@ class Recurrent(nn.Module):
         return self.out(h[:, -1])
 
 
+class Deep(nn.Module):
+    """Recurrent layers with every option: both directions, several layers, projections, no biases, time first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.LSTM(4, 5, num_layers=2, bidirectional=True, proj_size=3, bias=False)
+        self.two = nn.GRU(6, 4, num_layers=2, bias=False)
+        self.three = nn.RNN(4, 4, nonlinearity="relu")
+        self.four = nn.RNN(4, 3, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, (state, cell) = self.one(x.transpose(0, 1))
+        h, _ = self.two(h)
+        h, last = self.three(h, 0.1 + h[:1])
+        h, _ = self.four(h)
+        return h[-1] + torch.cat([last[0], state[-1][:, :2]], 1) + cell.sum((0, 2))[:, None]
+
+
 class Adapted(nn.Module):
     """A frozen linear map with a low-rank adapter that is trained."""
 
@@ -113,6 +131,41 @@ class Table(nn.Module):
         h = self.tokens(x) * self.scale + self.tokens(x.flip(1))
         h = torch.tanh(h @ self.weight)
         return F.linear(h, self.tokens.weight) + F.linear(h * h, self.tokens.weight)
+
+
+class Views(nn.Module):
+    """Parameters through views: a class token, a slice of a position table, chunks of a packed weight, a transpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(0.5 * torch.randn(1, 1, 6))
+        self.places = nn.Parameter(0.5 * torch.randn(9, 6))
+        self.packed, self.packed_bias = nn.Parameter(0.4 * torch.randn(18, 6)), nn.Parameter(torch.randn(18))
+        self.table = nn.Embedding(7, 6)
+        self.flat = nn.Parameter(0.3 * torch.randn(36))
+        self.convolved = nn.Conv1d(6, 6, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.cat([self.token.expand(len(x), -1, -1), self.table(x)], 1) + self.places[: x.shape[1] + 1]
+        q, k, v = (F.linear(h, w, b) for w, b in zip(self.packed.chunk(3), self.packed_bias.split(6), strict=True))
+        h = F.linear(torch.sigmoid(q) * torch.tanh(k) + v, self.flat.view(6, 6).t())
+        h = h + F.linear(h, self.packed[3:9]) + F.linear(h, self.convolved.weight.squeeze(2))
+        return h @ self.table.weight.T
+
+
+class Misused(nn.Module):
+    """Uses that no closed form here knows, and one that it does: overlapping slices; sums of parameters, selections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(0.4 * torch.randn(6, 6)), nn.Parameter(torch.randn(6))
+        self.shared = nn.Parameter(0.4 * torch.randn(8, 6))
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(F.linear(x, self.shared[:6]) + F.linear(x, self.shared[2:]))
+        h = F.linear(h, self.weight + self.weight.t(), self.bias * 2)
+        return self.out(torch.where(h > 0, h, self.bias))
 
 
 class TorchEncoder(nn.Module):
@@ -249,12 +302,15 @@ ZOO: dict[str, Entry] = {
         labels(5),
     ),
     "transformer-tied": Entry(Tied, labels(23, 6), labels(23, 6), sequence_loss),
-    "lstm": Entry(lambda: Recurrent(nn.LSTM), labels(11, 5), labels(3), functions=True),
-    "gru": Entry(lambda: Recurrent(nn.GRU), labels(11, 5), labels(3), functions=True),
+    "lstm": Entry(lambda: Recurrent(nn.LSTM), labels(11, 5), labels(3)),
+    "gru": Entry(lambda: Recurrent(nn.GRU), labels(11, 5), labels(3)),
+    "recurrent": Entry(Deep, normals(5, 4), labels(6)),
     "lora": Entry(Adapted, normals(12), labels(4)),
     "frozen-part": Entry(frozen_part, normals(10), labels(3)),
     "reused": Entry(Reused, normals(4, 8), labels(4)),
     "table": Entry(Table, labels(9, 4), labels(9, 4), sequence_loss),
+    "views": Entry(Views, labels(7, 4), labels(7, 5), sequence_loss),
+    "misused": Entry(Misused, normals(6), labels(3), functions=True),
     "encoder": Entry(TorchEncoder, normals(5, 8), labels(3)),
     "encoder-dropout": Entry(lambda: TorchEncoder(0.3), normals(5, 8), labels(3)),
     "dropout": Entry(

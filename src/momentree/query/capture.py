@@ -21,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from momentree.query.layers import RECORDERS
 from momentree.query.layers.base import Use
+from momentree.query.layers.recurrent import CELLS, recurrent
+from momentree.query.layers.views import View, view_of
 from momentree.query.randomness import REPLACED, Draws
 
 
@@ -42,7 +44,10 @@ class Capture(TorchFunctionMode):
 
     def __init__(self, parameters: Sequence[Tensor], examples: int, draws: Draws | None) -> None:
         super().__init__()
+        self.parameters = parameters
         self.places = {id(parameter): i for i, parameter in enumerate(parameters)}
+        self.views: list[View] = []
+        self._held: list[Tensor] = []
         self.examples = examples
         self.draws = draws
         self.uses: list[Use] = []
@@ -56,16 +61,22 @@ class Capture(TorchFunctionMode):
             return replacement(self.draws, *args, **kwargs)
         if func is _ATTENTION:
             return self._attention(args, kwargs)
+        if func in CELLS and not kwargs:
+            with self:
+                taken_apart = recurrent(func, args)
+            if taken_apart is not None:
+                return taken_apart
         out = func(*args, **kwargs)
         given = self._given(args, kwargs)
         if not given:
             return out
-        if not any(isinstance(x, Tensor) and x.requires_grad for x in (out if isinstance(out, tuple) else (out,))):
+        results = out if isinstance(out, tuple | list) else (out,)
+        if not any(isinstance(x, Tensor) and x.requires_grad for x in results):
             return out
         recorder = RECORDERS.get(func)
         if recorder is not None:
             recorder(self, out, *args, **kwargs)
-        elif not (isinstance(out, Tensor) and id(out) in self.places):
+        elif not all(id(x) in self.places or (len(given) == 1 and self._view(given[0], x)) for x in results):
             self.refuse(given, f"it is given to {getattr(func, '__name__', func)}")
         return out
 
@@ -80,6 +91,22 @@ class Capture(TorchFunctionMode):
             elif isinstance(value, list | tuple):
                 found += [places[id(x)] for x in value if id(x) in places]
         return found
+
+    def _view(self, place: int, out: Any) -> bool:
+        """Notes a view of a parameter, which then stands for that part of it, under a number of its own."""
+        place = self.parameter(place)
+        view = view_of(self.parameters[place], place, out) if isinstance(out, Tensor) else None
+        if view is None:
+            return False
+        self.places[id(out)] = len(self.parameters) + len(self.views)
+        self.views.append(view)
+        self._held.append(out)
+        return True
+
+    def parameter(self, place: int) -> int:
+        """The parameter that a number stands for, be it that of a view."""
+        count = len(self.parameters)
+        return place if place < count else self.views[place - count].place
 
     def _attention(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """Multi-head attention, which works with the examples in the second dimension, opened up."""
@@ -98,7 +125,7 @@ class Capture(TorchFunctionMode):
         """Leaves parameters to `torch.func`."""
         for place in places:
             if place is not None:
-                self.refused.setdefault(place, reason)
+                self.refused.setdefault(self.parameter(place), reason)
 
     def record(self, use: Any, out: Tensor, *facts: Any) -> None:
         """Notes a use, and where in the graph its output's gradient will appear (in-place changes move the tensor)."""

@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_map
 from momentree.errors import InputError
 from momentree.query.capture import Capture
 from momentree.query.functional import by_function
-from momentree.query.layers.base import Use, Vector
+from momentree.query.layers.base import Piece, Use, Vector
 from momentree.query.layers.gradient import Gradient
+from momentree.query.layers.views import View, through
 from momentree.query.losses import Loss, per_example
 from momentree.query.norms import Memo, factors, finite
 from momentree.query.randomness import Draws
@@ -33,7 +34,7 @@ class Pass:
     uses: list[Use]
     grads: Sequence[Tensor | None]
     multiplied_out: dict[int, Tensor]
-    losses: Tensor | None
+    views: list[View]
 
 
 class Engine:
@@ -79,7 +80,7 @@ class Engine:
 
     def _captured(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None) -> Pass:
         if self.losses is None or len(self.others) == len(self.parameters):
-            return Pass([], [], {}, None)
+            return Pass([], [], {}, [])
         point: Sequence[Tensor] = self.parameters
         if values is not None:
             point = [value.detach().requires_grad_() for value in values]
@@ -90,15 +91,16 @@ class Engine:
             losses = self.losses(outputs, targets)
         uses = watch.uses
         if watch.refused or self.others:
-            self.leave(watch.refused, uses)
-            uses = [use for use in uses if not self.others.keys() & set(use.indices())]
+            indices = [{watch.parameter(i) for i in use.indices()} for use in uses]
+            self.leave(watch.refused, indices)
+            uses = [use for use, used in zip(uses, indices, strict=True) if not self.others.keys() & used]
         grads: Sequence[Tensor | None] = []
         if uses and losses.requires_grad:
             ones = torch.ones_like(losses)
             grads = torch.autograd.grad(losses, [use.edge for use in uses], ones, allow_unused=True)
         for use in uses:
             use.edge = None
-        return Pass(uses if grads else [], grads, {}, losses.detach())
+        return Pass(uses if grads else [], grads, {}, watch.views)
 
     def losses_at(self, inputs: Any, targets: Any, keys: Tensor) -> Tensor:
         """The examples' losses, the model given all of them together."""
@@ -107,13 +109,13 @@ class Engine:
             outputs = self.outputs(inputs, None)
         return self.losses(outputs, targets)
 
-    def leave(self, refused: dict[int, str], uses: Sequence[Use] = ()) -> None:
+    def leave(self, refused: dict[int, str], together: Sequence[set[int]] = ()) -> None:
         """Leaves parameters to torch.func, and with them those that share a use."""
         for index, reason in refused.items():
             self.others.setdefault(index, reason)
         grown = True
         while grown:
-            shared = {i for use in uses if self.others.keys() & set(use.indices()) for i in use.indices()}
+            shared = {i for used in together if self.others.keys() & used for i in used}
             grown = not shared <= self.others.keys()
             for index in shared:
                 self.others.setdefault(index, "it shares a layer with a parameter that torch.func does")
@@ -135,8 +137,7 @@ class Engine:
         found = [Gradient() for _ in self.parameters]
         for use, grad in zip(done.uses, done.grads, strict=True):
             if grad is not None:
-                for index, piece in use.pieces(grad):
-                    found[index].pieces.append(piece)
+                _note(found, done.views, use.pieces(grad))
         for index, values in done.multiplied_out.items():
             found[index].pieces.append(Vector(values))
         return found
@@ -144,9 +145,13 @@ class Engine:
     def differences(self, done: Pass, other: Pass) -> list[Gradient]:
         """Per-example gradients of `done` minus those of `other`, formed without cancellation where book-kept."""
         found = [Gradient() for _ in self.parameters]
-        alike = len(done.uses) == len(other.uses) and all(
-            type(one) is type(two) and list(one.indices()) == list(two.indices())
-            for one, two in zip(done.uses, other.uses, strict=True)
+        alike = (
+            len(done.uses) == len(other.uses)
+            and done.views == other.views
+            and all(
+                type(one) is type(two) and list(one.indices()) == list(two.indices())
+                for one, two in zip(done.uses, other.uses, strict=True)
+            )
         )
         if not alike:
             raise InputError(
@@ -158,11 +163,20 @@ class Engine:
                 continue
             grad = torch.zeros_like(twin_grad) if grad is None else grad  # type: ignore[arg-type]
             twin_grad = torch.zeros_like(grad) if twin_grad is None else twin_grad
-            for index, piece in use.difference(twin, grad, twin_grad):
-                found[index].pieces.append(piece)
+            _note(found, done.views, use.difference(twin, grad, twin_grad))
         for index, values in done.multiplied_out.items():
             found[index].pieces.append(Vector(values - other.multiplied_out[index]))
         return found
+
+
+def _note(found: list[Gradient], views: list[View], pieces: list[tuple[int, Piece]]) -> None:
+    """Puts pieces where they belong; those of a view go to its parameter."""
+    for index, piece in pieces:
+        if index < len(found):
+            found[index].pieces.append(piece)
+        else:
+            view = views[index - len(found)]
+            found[view.place].pieces.append(through(piece, view))
 
 
 @dataclass(slots=True)

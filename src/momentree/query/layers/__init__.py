@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from momentree.query.layers.convolution import convolution
-from momentree.query.layers.elementwise import added, multiplied
+from momentree.query.layers.elementwise import added, expanded, multiplied
 from momentree.query.layers.embedding import embedding
 from momentree.query.layers.linear import linear, product
 from momentree.query.layers.normalisation import group_norm, layer_norm, rms_norm
@@ -31,6 +31,8 @@ RECORDERS: dict[Any, Any] = {
     torch.Tensor.add: added,
     torch.Tensor.__add__: added,
     torch.Tensor.__radd__: added,
+    torch.Tensor.expand: expanded,
+    torch.Tensor.repeat: expanded,
     torch.mul: multiplied,
     torch.Tensor.mul: multiplied,
     torch.Tensor.__mul__: multiplied,

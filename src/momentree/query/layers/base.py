@@ -84,7 +84,10 @@ class Vector:
 
     def add_(self, total: Tensor, scale: Tensor) -> None:
         flat = self.values.flatten(1).to(total.dtype)
-        total.view(-1).addmv_(flat.t(), scale.to(total.dtype))
+        if total.is_contiguous():
+            total.view(-1).addmv_(flat.t(), scale)
+        else:
+            total += torch.mv(flat.t(), scale).view(total.shape)
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         return None

@@ -58,6 +58,17 @@ def multiplied(capture: Any, out: Tensor, input: Any, other: Any, **_: Any) -> N
     _broadcast(capture, out, input, other, (other, input), (1.0, 1.0))
 
 
+def expanded(capture: Any, out: Tensor, input: Tensor, *sizes: Any, **_: Any) -> None:
+    """Records a parameter that is copied for every example (a class token)."""
+    place = capture.index(input)
+    fits = out.shape[0] == capture.examples and (input.dim() < out.dim() or input.shape[0] == 1)
+    same = tuple(out.shape[out.dim() - input.dim() :])[1 if input.dim() == out.dim() else 0 :]
+    if fits and same == tuple(input.shape)[1 if input.dim() == out.dim() else 0 :]:
+        capture.record(BroadcastUse, out, None, 1.0, input.shape, place)
+    else:
+        capture.refuse((place,), "it is copied along other dimensions than that of the examples")
+
+
 def _broadcast(capture: Any, out: Tensor, input: Any, other: Any, factors: Any, signs: tuple[float, float]) -> None:
     for side, parameter in enumerate((input, other)):
         place = capture.index(parameter)

@@ -10,6 +10,7 @@ from torch import Tensor
 from momentree.query.layers.base import Piece, Vector, materialised_squares
 from momentree.query.layers.embedding import Lookup, merged, tied_squares
 from momentree.query.layers.linear import Outer, outer_squares
+from momentree.query.layers.views import Viewed, apart
 from momentree.query.norms import Memo
 
 
@@ -26,12 +27,16 @@ class Gradient:
         """
         if not self.pieces:
             return None
-        if len(self.pieces) == 1:
-            closed = self.pieces[0].squares(memo)
-            if closed is not None:
-                return closed
-        elif (joint := _closed(self.pieces)) is not None:
-            return joint
+        if len(self.pieces) > _MANY:
+            self.pieces = _joined(self.pieces)
+        closed = self.pieces[0].squares(memo) if len(self.pieces) == 1 else _closed(self.pieces)
+        if closed is not None:
+            return closed
+        views = [piece for piece in self.pieces if isinstance(piece, Viewed)]
+        groups = apart(views) if len(views) == len(self.pieces) else None
+        if groups is not None:
+            parts = [Gradient(group).squares({}, examples, device) for group in groups]
+            return torch.stack([part for part in parts if part is not None]).sum(0)
         norm, kept = materialised_squares(self.pieces, examples, device, all(p.small() for p in self.pieces))
         if kept is not None:
             self.pieces = [kept]
@@ -41,6 +46,27 @@ class Gradient:
         """`total += Σ_i scale_i g_i`; with `good`, the other examples add exact zeros whatever they hold."""
         for piece in self.pieces:
             (piece if good is None else piece.cleaned(good)).add_(total, scale)
+
+
+_MANY = 4
+"""Pieces of a parameter beyond which outer products are laid side by side: a recurrent weight has one a time step."""
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Outer products of one kind as a single one over all their places, vectors added up."""
+    found: list[Piece] = [p for p in pieces if not isinstance(p, Outer | Vector)]
+    for transposed in (False, True):
+        outers = [p for p in pieces if isinstance(p, Outer) and p.transposed is transposed]
+        if outers:
+            a, b = (
+                [x if x.dim() == 3 else x.unsqueeze(1) for x in side]
+                for side in zip(*[(p.a, p.b) for p in outers], strict=True)
+            )
+            found.append(Outer(torch.cat(a, 1), torch.cat(b, 1), transposed))
+    vectors = [p.values for p in pieces if isinstance(p, Vector)]
+    if vectors:
+        found.append(Vector(torch.stack(vectors).sum(0)))
+    return found
 
 
 def add_both_(
