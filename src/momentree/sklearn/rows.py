@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +27,6 @@ CHUNK = 65_536
 
 class Refused(InputError, ValueError):
     """An `InputError` that callers of scikit-learn can catch as the `ValueError` they expect."""
-
-
-class Front(Protocol):
-    """What stands before the model: `table` reads X in the form that `rows` scales, the constant feature last."""
-
-    @property
-    def width(self) -> int: ...
-
-    def rows(self, table: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentree.plan import Plan
-from momentree.privacy.composition import compose
+from momentree.privacy.compose import compose
 from momentree.privacy.gaussian import GaussianAccount
 
 
