@@ -118,7 +118,7 @@ def test_accounts_that_are_not_gaussian_are_added_up():
 
 def test_a_sampled_order_is_counted_by_adding_up(blobs):
     X, y = blobs
-    options = TINY | {"algorithm": "dp-sgd", "order": "poisson", "random_state": 0}
+    options = TINY | {"algorithm": "dp-sgd", "order": "poisson", "batch_size": 30, "random_state": 0}
     models = [PrivateClassifier(**options) for _ in range(2)]
     caught = recorded(lambda: [model.fit(X, y) for model in models])
     (text,) = [str(w.message) for w in caught]
