@@ -75,10 +75,7 @@ def run_case(folder: Path, case: Case, seed: int, epsilon: float, facts: dict[st
             choices=Choices(holdout=case.holdout),
         )  # fmt: skip
         seconds = time.perf_counter() - start
-        if case.test_file:
-            figures = evaluate(run, folder / case.test_file, rows="all")
-        else:
-            figures = evaluate(run, data)
+        figures = evaluate(run, folder / case.test_file, rows="all") if case.test_file else evaluate(run, data)
         shutil.rmtree(run)
     return float(figures[case.figure]), seconds
 

@@ -29,7 +29,10 @@ def test_independent_noise_on_a_fixed_order_is_priced_by_all_epochs() -> None:
     assert twice.mu == pytest.approx(2 * math.sqrt(2), rel=1e-9)
 
 
-@pytest.mark.parametrize("strategy", ["identity", "tree", "tree-full", "tree-ls", "bsr", "bisr", "blt", "dense", "auto"])
+EVERY = ("identity", "tree", "tree-full", "tree-ls", "bsr", "bisr", "blt", "dense", "auto")
+
+
+@pytest.mark.parametrize("strategy", EVERY)
 def test_calibration_ends_on_the_private_side_and_not_far_from_it(strategy: str) -> None:
     plan = mt.Plan(**SMALL, epsilon=1.5, strategy=strategy)
     again = mt.Plan(**SMALL, noise_multiplier=plan.noise_multiplier, strategy=plan.strategy.name)

@@ -30,11 +30,11 @@ class Task:
     @staticmethod
     def of(schema: Schema, class_weights: tuple[float, ...] = ()) -> Task:
         """The task of a schema. Class weights are public numbers: they are declared, never counted from the rows."""
-        bounds = schema.targets[0].bounds if schema.task == "bounded" else (-1.0, 1.0)
+        low, high = schema.targets[0].bounds if schema.task == "bounded" else (-1.0, 1.0)
         if class_weights and (schema.task != "classes" or len(class_weights) != len(schema.classes)):
             count = len(schema.classes) if schema.task == "classes" else 0
             raise InputError(f"class-weights has {len(class_weights)} numbers: give {count}, one a declared class")
-        return Task(schema.task, schema.classes, bounds, class_weights)
+        return Task(schema.task, schema.classes, (low, high), class_weights)
 
     @property
     def outputs(self) -> int:

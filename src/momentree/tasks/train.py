@@ -243,6 +243,8 @@ def notes(
         caveats.append(
             f"the schema was drafted from the data and {len(waiting)} of its lines were accepted unconfirmed"
         )
+    if schema.group is not None and choices.holdout is not None and "=" in choices.holdout:
+        caveats.append("rows were held out one by one: a person with rows on both sides is not protected by the others")
     public = [f"the schema: {len(schema.columns)} columns, their kinds, bounds and categories"]
     if schema.source:
         public.append(f"the schema's source: {schema.source}")
