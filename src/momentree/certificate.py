@@ -15,6 +15,8 @@ from typing import Any
 from momentree._version import __version__
 from momentree.errors import InputError
 from momentree.plan import Plan
+from momentree.privacy.account import epsilon_within
+from momentree.privacy.compose import compose, same_terms
 
 VERSION = 1
 UNITS = {
@@ -38,13 +40,15 @@ class RunFacts:
     unit_column: str | None = None
     public_facts: tuple[str, ...] = ()
     caveats: tuple[str, ...] = field(default=())
+    ancestors: tuple[dict[str, Any], ...] = ()
+    """Earlier private runs that the first weights come from: each `plan` (facts), `attempts`, `unit_column`."""
 
     @staticmethod
     def of(facts: Any) -> RunFacts:
         """From a record's JSON; unknown or missing entries are refused."""
         try:
             given = dict(facts)
-            for name in ("public_facts", "caveats"):
+            for name in ("public_facts", "caveats", "ancestors"):
                 given[name] = tuple(given.get(name, ()))
             return RunFacts(**given)
         except (TypeError, ValueError):
@@ -64,7 +68,7 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
     else:
         claim = plan.bracket.upper if run.attempts == 1 else _repeated(plan, run.attempts)
     unit = "person" if run.unit_column else "example"
-    figures = plan.to_dict()
+    figures = plan.to_dict(alternatives=False)
     facts = {
         "version": VERSION,
         "library_version": __version__,
@@ -72,12 +76,12 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
         "delta": plan.delta,
         "adjacency": plan.adjacency,
         "unit": unit if not run.unit_column else f"person (column {run.unit_column})",
-        "plan": {k: v for k, v in figures.items() if k not in ("alternatives", "paper", "warnings")},
+        "plan": {k: v for k, v in figures.items() if k not in ("paper", "warnings")},
         "released": "the noisy gradient stream of every step, and what is computed from it: every iterate, the model",
         "taken_as_public": [
             f"N = {plan.examples}, the number of {unit}s' rows",
             "every setting of the plan",
-            "the model's shape and its initial weights",
+            "the model's shape" if run.ancestors else "the model's shape and its initial weights",
             *run.public_facts,
         ],
         "noise_source": run.noise_source,
@@ -92,14 +96,23 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
         "caveats": _caveats(plan, run),
         "plan_digest": plan.digest(),
     }
+    if run.ancestors and claim is not None:
+        facts["with_earlier_runs"] = {"epsilon": together(plan, run), "delta": plan.delta, "runs": len(run.ancestors)}
     facts["in_plain_english"] = paragraph(plan, facts, unit)
     return facts
 
 
 def _repeated(plan: Plan, attempts: int) -> float:
-    from momentree.privacy.compose import compose
+    return epsilon_within(compose([plan.account] * attempts), plan.delta).upper
 
-    return compose([plan.account] * attempts).epsilon(plan.delta).upper
+
+def together(plan: Plan, run: RunFacts) -> float:
+    """ε at this plan's δ of the run and all that its first weights come from, for someone who took part in all."""
+    earlier = [(Plan(**each["plan"]), each) for each in run.ancestors]
+    terms = [(p.adjacency, p.request.rows_per_person, each.get("unit_column")) for p, each in earlier]
+    same_terms([*terms, (plan.adjacency, plan.request.rows_per_person, run.unit_column)])
+    accounts = [account for p, each in earlier for account in [p.account] * int(each["attempts"])]
+    return epsilon_within(compose([*accounts, *[plan.account] * run.attempts]), plan.delta).upper
 
 
 def _caveats(plan: Plan, run: RunFacts) -> list[str]:
@@ -126,12 +139,19 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
         )
     change = UNITS[plan.adjacency].format(unit=unit)
     article = "an" if unit == "example" else "a"
+    before = facts.get("with_earlier_runs")
+    earlier = (
+        f"The first weights come from {before['runs']} earlier private run(s); for those who were in all of them, "
+        f"everything together is ({before['epsilon']:.4g}, {before['delta']:g})-DP. "
+        if before
+        else ""
+    )
     factor = math.exp(min(float(facts["epsilon"]), 700.0))
     return (
         f"The model was trained on {plan.examples} rows in {plan.steps} steps. Whoever sees the model, and every step "
         f"of its training, learns little about {change}: the probability of anything that could be concluded from it "
         f"changes by a factor of at most {factor:.4g} (epsilon = {facts['epsilon']:.4g}), except with a probability "
-        f"of at most {plan.delta:g} (delta). "
+        f"of at most {plan.delta:g} (delta). {earlier}"
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "

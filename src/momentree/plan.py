@@ -22,16 +22,18 @@ import torch
 
 from momentree import order as orders
 from momentree.errors import NoProofError
-from momentree.figures import alternatives, figures, paper_figures
+from momentree.figures import alternatives as other_strategies
+from momentree.figures import figures, paper_figures
 from momentree.order.base import Order, Shape
 from momentree.presets import ALGORITHMS, DIFFERENCE_CLIP, LEAK, Algorithm
-from momentree.privacy.account import Account, Bracket
+from momentree.privacy.account import Account, Bracket, epsilon_within
 from momentree.privacy.account_of import account, calibrate, noise_for
 from momentree.privacy.amplified import amplified_account, calibrate_release
 from momentree.privacy.entitlement import entitlement
 from momentree.privacy.events import Release
 from momentree.privacy.families import Family, account_of_families, families, joint_mu
 from momentree.privacy.gaussian import largest_mu
+from momentree.privacy.monte_carlo import FAILURE
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
 from momentree.query.base import Adjacency
 from momentree.request import Request
@@ -308,28 +310,41 @@ class Plan:
             assert request.noise_multiplier is not None  # the request has exactly one of the two
             release = self.release(request.noise_multiplier)
             if self.amplified:
-                return request.noise_multiplier, amplified_account(release, seed=request.account_seed)
+                found = amplified_account(release, seed=request.account_seed, failure_probability=self._failure)
+                return request.noise_multiplier, found
             return request.noise_multiplier, account(release)
         if self.amplified:
             # the search starts at the σ of a kept place without amplification, which is always enough
             start = self._worst_case(self.strategy) / largest_mu(request.epsilon, self.delta)
-            found = calibrate_release(self.release(start), request.epsilon, self.delta, seed=request.account_seed)
-            return found.noise_multiplier, found.account
+            first = amplified_account(self.release(start), seed=request.account_seed, failure_probability=self._failure)
+            left = self.delta - first.failure_probability
+            calibrated = calibrate_release(
+                self.release(start),
+                request.epsilon,
+                left,
+                seed=request.account_seed,
+                failure_probability=self._failure,
+            )
+            return calibrated.noise_multiplier, calibrated.account
         sigma = calibrate(self.release(1.0), request.epsilon, self.delta)
         return sigma, account(self.release(sigma))
+
+    @property
+    def _failure(self) -> float:
+        """How likely an account that is certified on a sample may be wrong: a hundredth of δ at most, and part of δ."""
+        return min(FAILURE, self.delta / 100)
 
     def _price_families(self) -> tuple[float, Account]:
         """The same for Algorithm 2: σ multiplies the noise of all its families, which are priced together."""
         request, bare, n = self.request, self._bare_families, self.steps_per_epoch
-        if request.rows_per_person > 1:
-            raise NoProofError("sr-nsgd with several rows a person has no account here: take dp-nsgd")
+        rows = min(request.rows_per_person, request.examples)
         sigma = request.noise_multiplier
         if sigma is None:
             assert request.epsilon is not None  # the request has exactly one of the two
-            moved = joint_mu(bare, n, self.adjacency) * (1 + 1e-12)
+            moved = joint_mu(bare, n, self.adjacency, rows) * (1 + 1e-12)
             sigma = noise_for(moved, request.epsilon, self.delta)
         members = tuple(replace(f, noise_multiplier=sigma * f.noise_multiplier) for f in bare)
-        return sigma, account_of_families(members, n, self.adjacency)
+        return sigma, account_of_families(members, n, self.adjacency, rows)
 
     @property
     def mu(self) -> float | None:
@@ -338,7 +353,7 @@ class Plan:
 
     @cached_property
     def bracket(self) -> Bracket:
-        return self.account.epsilon(self.delta)
+        return epsilon_within(self.account, self.delta)
 
     @property
     def epsilon(self) -> float:
@@ -347,7 +362,7 @@ class Plan:
 
     def epsilon_at(self, delta: float) -> float:
         """The run's ε at another δ: the upper end of the account's bracket."""
-        return self.account.epsilon(delta).upper
+        return epsilon_within(self.account, delta).upper
 
     def _warnings(self) -> tuple[str, ...]:
         if self.delta >= 1 / self.examples:
@@ -377,8 +392,8 @@ class Plan:
             stream.add_([noise], alpha * self.noise_multiplier)
             yield noise.numpy().copy()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything public about the plan, as `momentree plan --json` prints it."""
+    def to_dict(self, *, alternatives: bool = True) -> dict[str, Any]:
+        """Everything public about the plan, as `momentree plan --json` prints it; the other strategies if wanted."""
         facts: dict[str, Any] = {
             "algorithm": self.algorithm,
             "order": self.order.name,
@@ -401,7 +416,8 @@ class Plan:
         facts["strategy_reason"] = self.strategy_reason
         facts["strategy_facts"] = self.strategy.describe()
         facts["entitlement"] = self.entitlement
-        facts["alternatives"] = alternatives(self)
+        if alternatives:
+            facts["alternatives"] = other_strategies(self)
         facts["paper"] = paper_figures(self)
         facts["warnings"] = list(self.warnings)
         return facts

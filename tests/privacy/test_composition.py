@@ -7,10 +7,9 @@ import pytest
 
 from momentree.errors import InputError, NoProofError
 from momentree.order import Shape, make
-from momentree.privacy import composition
 from momentree.privacy.account import Bracket
 from momentree.privacy.account_of import account
-from momentree.privacy.composition import compose
+from momentree.privacy.compose import compose, same_terms
 from momentree.privacy.events import Release
 from momentree.privacy.gaussian import GaussianAccount, delta_of
 from momentree.strategy.identity import Identity
@@ -55,14 +54,16 @@ def test_composition_by_convolution_of_losses():
     assert delta_of(max(mus), 1.5) < 0.7 * found.delta(1.5).estimate
 
 
-def test_others_are_refused_or_go_where_they_were_registered(monkeypatch):
-    monkeypatch.setattr(composition, "_composers", [])
+def test_what_has_no_loss_distribution_is_refused():
     with pytest.raises(NoProofError, match="something else"):
         compose([GaussianAccount(1.0), Other()])
     with pytest.raises(InputError, match="nothing"):
         compose([])
-    composition.also(lambda accounts: None)
-    with pytest.raises(NoProofError):
-        compose([Other(), Other()])
-    composition.also(lambda accounts: GaussianAccount(9.0))
-    assert compose([Other(), Other()]).mu == 9.0
+
+
+def test_budgets_add_up_for_one_adjacency_and_one_unit():
+    same_terms([("zero-out", 1, None), ("zero-out", 1, None)])
+    same_terms([("zero-out", 3, "person"), ("zero-out", 3, "person")])
+    for other in (("replace-one", 1, None), ("zero-out", 3, None), ("zero-out", 1, "person")):
+        with pytest.raises(InputError, match=r"one (adjacency|unit)"):
+            same_terms([("zero-out", 1, None), other])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from momentree.certificate import verify
+from momentree.certificate import RunFacts, together, verify
 from momentree.errors import InputError, MomentreeError
 from momentree.files import read_json
 from momentree.privacy.gaussian import GaussianAccount
 from momentree.report.record import read_record
-from momentree.training.warm import ancestors_of, together
+from momentree.training.warm import ancestors_of
 from training.making import begin, net, small_plan, weights
 
 
@@ -26,8 +26,9 @@ def test_the_budgets_of_all_runs_are_composed(tmp_path: Path) -> None:
     assert torch.equal(weights(run.model), weights(earlier.model))
     mu = math.sqrt(sum(p.mu**2 for p in plans))
     expected = GaussianAccount(mu).epsilon(plans[2].delta).upper
-    assert together(plans[2], ancestors_of(tmp_path / "1")) == pytest.approx(expected, rel=1e-9)
-    assert together(plans[2], ancestors_of(tmp_path / "1")) >= expected * (1 - 1e-12)
+    found = together(plans[2], RunFacts(0, False, ancestors=tuple(ancestors_of(tmp_path / "1"))))
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found >= expected * (1 - 1e-12)
     run.fit()
     certificate = read_json(tmp_path / "2" / "certificate.json", "certificate")
     assert f"({expected:.4g}, 1e-05)-DP" in certificate["initial_weights"]

@@ -69,25 +69,25 @@ def run_compose(parsed: argparse.Namespace) -> int:
     from momentree.certificate import RunFacts
     from momentree.errors import number
     from momentree.plan import Plan
-    from momentree.privacy.compose import compose
+    from momentree.privacy.account import epsilon_within
+    from momentree.privacy.compose import compose, same_terms
     from momentree.report.record import read_record
 
-    plans, accounts = [], []
+    plans, terms, accounts = [], [], []
     for folder in parsed.folders:
         record = read_record(Path(folder))
         plan, run = Plan(**record["plan"]), RunFacts.of(record["run"])
         if run.noise_source != "chacha20":
             raise InputError(f"run {folder} used the noise source {run.noise_source}: it has no guarantee to compose")
         plans.append(plan)
+        terms.append((plan.adjacency, plan.request.rows_per_person, run.unit_column))
         accounts += [plan.account] * run.attempts
-    adjacencies = {plan.adjacency for plan in plans}
-    if len(adjacencies) > 1:
-        raise InputError(f"the runs have different adjacencies, {', '.join(sorted(adjacencies))}: compose equal ones")
+    same_terms(terms)
     delta = max(p.delta for p in plans) if parsed.delta is None else number("delta", parsed.delta, above=0, below=1)
-    bracket = compose(accounts).epsilon(delta)
+    bracket = epsilon_within(compose(accounts), delta)
     facts = {
         "runs": list(parsed.folders),
-        "adjacency": adjacencies.pop(),
+        "adjacency": terms[0][0],
         "delta": delta,
         "epsilon_lower": bracket.lower,
         "epsilon_upper": bracket.upper,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from momentree.errors import InputError, number
+
 
 @dataclass(frozen=True)
 class Bracket:
@@ -32,3 +34,18 @@ class Account(Protocol):
     def epsilon(self, delta: float) -> Bracket: ...
 
     def delta(self, epsilon: float) -> Bracket: ...
+
+
+def epsilon_within(account: Account, delta: float) -> Bracket:
+    """ε at δ, the chance that a sampled account is wrong included in δ: what may be published.
+
+    An account that fails with probability at most β leaves (ε, δ − β) + β: with probability β nothing is promised.
+    """
+    delta = number("delta", delta, above=0, below=1, do="1e-5 is common")
+    left = delta - account.failure_probability
+    if left <= 0:
+        raise InputError(
+            f"delta {delta:g} is not above {account.failure_probability:g}, the chance that this account, certified on "
+            "a random sample, is wrong: give a larger delta"
+        )
+    return account.epsilon(left)

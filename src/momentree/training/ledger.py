@@ -141,6 +141,7 @@ class Ledger:
             unit_column=self.notes.unit_column,
             public_facts=self.notes.public_facts,
             caveats=self.notes.caveats,
+            ancestors=tuple(self.notes.model.get("warm_start") or ()),
         )
 
     def certificate(self, run: Run) -> dict[str, Any]:

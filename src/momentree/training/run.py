@@ -143,9 +143,9 @@ def load(
 def _warm(plan: Any, model: nn.Module, folder: str | os.PathLike[str], notes: Notes | None) -> tuple[str, Notes]:
     """The earlier run's weights in the model, and the note and the record of where they come from."""
     ancestors = ancestors_of(folder)
-    note = describe(plan, ancestors)
-    load_model(model, folder)
     notes = notes or Notes()
+    note = describe(plan, ancestors, notes.unit_column)
+    load_model(model, folder)
     return note, replace(notes, model={**notes.model, "warm_start": ancestors})
 
 

@@ -16,13 +16,12 @@ import safetensors
 import safetensors.torch
 from torch import nn
 
-from momentree.certificate import RunFacts
+from momentree.certificate import RunFacts, together
 from momentree.errors import InputError, NoProofError
-from momentree.privacy.composition import compose
 from momentree.report.record import read_record
 
 Ancestor = dict[str, Any]
-"""`plan`: the facts of an earlier run's plan; `attempts`: how often its noise was drawn afresh."""
+"""`plan`: the facts of an earlier run's plan; `attempts`: how often its noise was drawn; `unit_column`: whose rows."""
 
 
 def ancestors_of(folder: str | os.PathLike[str]) -> list[Ancestor]:
@@ -32,7 +31,7 @@ def ancestors_of(folder: str | os.PathLike[str]) -> list[Ancestor]:
     if facts.noise_source != "chacha20":
         raise NoProofError(f"run {folder} used the noise source {facts.noise_source}: it has no guarantee to build on")
     before = list((record.get("model") or {}).get("warm_start") or [])
-    return [*before, {"plan": record["plan"], "attempts": facts.attempts}]
+    return [*before, {"plan": record["plan"], "attempts": facts.attempts, "unit_column": facts.unit_column}]
 
 
 def load_model(model: nn.Module, folder: str | os.PathLike[str]) -> None:
@@ -46,26 +45,11 @@ def load_model(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         raise InputError(f"{path} does not fit the model: build the one that was trained there") from None
 
 
-def together(plan: Any, ancestors: list[Ancestor]) -> float:
-    """ε at this plan's δ of all the runs and this one, for someone who took part in all."""
-    from momentree.plan import Plan
-
-    accounts = []
-    for each in ancestors:
-        earlier = Plan(**each["plan"])
-        if earlier.adjacency != plan.adjacency:
-            raise NoProofError(
-                f"the earlier run was planned for {earlier.adjacency} and this one for {plan.adjacency}: budgets add "
-                "up for one adjacency only"
-            )
-        accounts += [earlier.account] * int(each["attempts"])
-    return float(compose([*accounts, plan.account]).epsilon(plan.delta).upper)
-
-
-def describe(plan: Any, ancestors: list[Ancestor]) -> str:
+def describe(plan: Any, ancestors: list[Ancestor], unit_column: str | None = None) -> str:
     """For the certificate: where the first weights come from and what it costs."""
+    asked = RunFacts(0, False, ancestors=tuple(ancestors), unit_column=unit_column)
     runs = "an earlier private run" if len(ancestors) == 1 else f"{len(ancestors)} earlier private runs"
     return (
         f"the model of {runs}; for those whose rows were in all of them, everything together is "
-        f"({together(plan, ancestors):.4g}, {plan.delta:g})-DP"
+        f"({together(plan, asked):.4g}, {plan.delta:g})-DP"
     )
