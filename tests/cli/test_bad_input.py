@@ -100,6 +100,7 @@ def nothing(place: Path) -> None:
 
 
 HEAD = b"a,c,y\n"
+CUT = gzip.compress(HEAD + bytes(range(33, 120)) * 9)[:60]
 CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("missing file", nothing, train("nowhere.csv"), "nowhere.csv"),
     ("empty file", content("empty.csv", b""), train("empty.csv"), "empty.csv"),
@@ -108,7 +109,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("truncated parquet", truncated, train("cut.parquet"), "cut.parquet"),
     ("not what its name says", content("x.parquet", b"hello"), train("x.parquet"), "x.parquet"),
     ("not gzip", content("x.csv.gz", b"a,c,y\n1,red,no\n"), train("x.csv.gz"), "x.csv.gz"),
-    ("cut gzip", content("y.csv.gz", gzip.compress(HEAD + bytes(range(33, 120)) * 9)[:60]), train("y.csv.gz"), "y.csv.gz"),
+    ("cut gzip", content("y.csv.gz", CUT), train("y.csv.gz"), "y.csv.gz"),
     ("wrong delimiter", content("semi.csv", b"a;c;y\n0.5;red;no\n0.1;red;yes\n"), train("semi.csv"), "column"),
     ("duplicate columns", content("twice.csv", b"a,a,c,y\n1,1,red,no\n"), train("twice.csv"), "twice"),
     ("broken quoting", content("q.csv", HEAD + b'"0.5,red,no\n0.2,blue,yes\n'), train("q.csv"), "q.csv"),
@@ -263,3 +264,10 @@ def test_an_unexpected_error_is_one_line_without_data(capsys: pytest.CaptureFixt
     assert len(shown.splitlines()) == 1
     assert main(["list", "orders", "--debug"]) == 3
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_large_delta_is_a_warning_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PLAN, "--delta", "0.02", "--strategy", "identity", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "warning: delta 0.02 is at least 1/examples" in shown.err
+    assert json.loads(shown.out)["delta"] == 0.02
