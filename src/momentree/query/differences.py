@@ -25,7 +25,7 @@ from momentree.query.engine import (
 )
 from momentree.query.layers.gradient import Gradient, add_both_
 from momentree.query.losses import Loss, leading
-from momentree.query.norms import full_precision, margin
+from momentree.query.norms import Memo, full_precision, margin
 from momentree.query.probe import probe
 from momentree.query.randomness import Rows
 
@@ -136,8 +136,9 @@ class ClippedDifferences:
                 self._add(sums, found, self._whole if leak else self._change, run)
                 continue
             changes, gradients = run.differences(0, 1), run.gradients(0)
-            (one,), good = scales(changes, self._change, run.real, run.examples, run.device)
-            (two,), fine = scales(gradients, self._whole, run.real, run.examples, run.device)
+            memo: Memo = {}
+            (one,), good = scales(changes, self._change, run.real, run.examples, run.device, memo)
+            (two,), fine = scales(gradients, self._whole, run.real, run.examples, run.device, memo)
             good = (fine if good is None else good) if good is None or fine is None else good & fine
             one, two = (one * (1 - leak)).to(sums[0].dtype), (two * leak).to(sums[0].dtype)
             if good is not None:  # what is not finite at one of the iterates counts as zero altogether
@@ -214,7 +215,7 @@ class ClippedDifferences:
         engine, real = self._engine, real_rows(weights)
         inputs, targets = blanked((inputs, targets), real)
         keys = Rows(seed, rows, examples, device).keys
-        for part in engine.parts(examples):
+        for part in engine.parts(examples, len(points)):
             batch, labels = taken((inputs, targets), part, examples)
             count = part.stop - part.start
             own = keys if count == examples else keys_of(keys, part)

@@ -25,6 +25,8 @@ LossOfBatch = Callable[[nn.Module, Any], Tensor]
 Keys = Callable[[], Tensor]
 _HELD = 256 << 20
 """How many bytes of per-example gradients by torch.func may be held at once; a batch is cut up to stay below."""
+_CAPTURED = 128 << 20
+"""The same for layer inputs and output gradients on a CPU."""
 
 
 @dataclass(slots=True)
@@ -58,13 +60,24 @@ class Engine:
         if loss_of_batch is not None:
             self.others = dict.fromkeys(range(len(named)), "loss_of_batch")
         self.one_by_one = False
+        self.captured_bytes = 0
+        """About how much one example's layer inputs and output gradients take; known once the model was probed."""
 
-    def parts(self, examples: int) -> list[slice]:
-        """Cuts a batch so that what torch.func multiplies out stays bounded."""
-        if not self.others:
-            return [slice(0, examples)]
-        held = sum(self.parameters[i].numel() * self.parameters[i].element_size() for i in self.others)
-        step = max(1, min(examples, _HELD // held))
+    def parts(self, examples: int, passes: int = 1) -> list[slice]:
+        """Cuts a batch so that what torch.func multiplies out, and on a CPU what is captured, stays bounded.
+
+        On a CPU tensors of hundreds of megabytes cost more in page faults than the arithmetic in them. A function of
+        public shapes alone: the same batch is cut in the same way when a step is computed again.
+        """
+        step = examples
+        if self.others:
+            held = sum(self.parameters[i].numel() * self.parameters[i].element_size() for i in self.others)
+            step = min(step, _HELD // (held * passes))
+        if self.captured_bytes and self.parameters[0].device.type == "cpu":
+            step = min(step, _CAPTURED // (self.captured_bytes * passes))
+        step = max(1, step)
+        if step < examples:  # parts of about one size
+            step = -(-examples // -(-examples // step))
         return [slice(start, min(start + step, examples)) for start in range(0, examples, step)]
 
     def run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None = None) -> Pass:
@@ -189,14 +202,19 @@ class Clip:
 
 
 def scales(
-    gradients: list[Gradient], clip: Clip, real: Tensor | None, examples: int, device: torch.device
+    gradients: list[Gradient],
+    clip: Clip,
+    real: Tensor | None,
+    examples: int,
+    device: torch.device,
+    memo: Memo | None = None,
 ) -> tuple[list[Tensor], Tensor | None]:
     """For every group the factor of each example; and which examples are finite, where they cannot all be assumed to.
 
     `real` is false for rows that only fill the batch up. On a CPU it is cheap to look whether all norms are finite; on
     other devices looking would wait for the device, so there the mask is always returned.
     """
-    memo: Memo = {}
+    memo = {} if memo is None else memo
     norms = [gradient.squares(memo, examples, device) for gradient in gradients]
     totals = []
     for group in clip.groups:

@@ -31,8 +31,8 @@ BLOCK = 4096
 AUTOMATIC = 0.01
 """γ of automatic clipping: an example is scaled by clip / (norm + γ) (Bu, Wang, Zha, Karypis 2023)."""
 
-Memo = dict[int, Tensor]
-"""Sums of squares by the id of the tensor, for tensors that several layers share; as short-lived as the tensors."""
+Memo = dict[int, tuple[Tensor, Tensor]]
+"""Tensors that several layers share, by id, with their sums of squares. It holds them, so that no id is used again."""
 
 
 def margin(dtype: torch.dtype) -> float:
@@ -48,7 +48,7 @@ def wide(x: Tensor) -> Tensor:
 def squares(x: Tensor, memo: Memo | None = None) -> Tensor:
     """‖x_i‖² for every example i (the first dimension) in float64, never too small by more than the docstring says."""
     if memo is not None and id(x) in memo:
-        return memo[id(x)]
+        return memo[id(x)][1]
     rows = x.shape[0]
     flat = x.reshape(rows, -1)
     size = flat.shape[1]
@@ -63,7 +63,7 @@ def squares(x: Tensor, memo: Memo | None = None) -> Tensor:
             total += torch.linalg.vector_norm(flat[:, whole:], dim=1, dtype=kind).double().square_()
     total += size * torch.finfo(kind).tiny
     if memo is not None:
-        memo[id(x)] = total
+        memo[id(x)] = x, total
     return total
 
 
