@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,8 +119,44 @@ class Running(nn.Module):
         return self.line(x)
 
 
+def test_layers_that_write_to_their_weights_are_refused():
+    refused(nn.Sequential(nn.Embedding(5, 3, max_norm=1.0), nn.Flatten(), nn.Linear(6, 3)), F.cross_entropy,
+            torch.zeros(5, 2).long(), Y, "leave max_norm out")  # fmt: skip
+
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(6, 3)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.line.weight.mul_(1.0)
+            return self.line(x)
+
+    refused(Writes(), F.cross_entropy, X, Y, "writes to line.weight")
+
+
+def test_a_scripted_model_is_refused_in_one_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model = torch.jit.script(nn.Linear(6, 3))
+    refused(model, F.cross_entropy, X, Y, "could not be tried")
+
+
+def test_a_compiled_model_is_taken_for_what_was_compiled():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
+    x, y = torch.randn(5, 6), torch.randint(0, 3, (5,))
+    sums = []
+    for given in (model, torch.compile(model, backend="eager")):
+        query = ClippedGradients(given, F.cross_entropy, clip=0.5)
+        sums.append(zeros(query.parameters))
+        query.add_(sums[-1], x, y)
+    assert all(torch.equal(a, b) for a, b in zip(*sums, strict=True))
+
+
 def test_a_buffer_that_remembers_private_data_is_refused():
-    refused(Running(), F.cross_entropy, X, Y, "writes to buffer seen")
+    refused(Running(), F.cross_entropy, X, Y, "writes to seen")
     model = nn.Sequential(nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten(), nn.Linear(6, 3))
     refused(model, F.cross_entropy, torch.zeros(5, 2, 3), Y, "track_running_stats=False")
 

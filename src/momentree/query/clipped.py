@@ -99,7 +99,7 @@ class ClippedGradients:
         """
         if not self._checked:
             self.check(inputs, targets)
-        examples, device = leading(inputs)
+        examples, device = leading(inputs, targets)
         _matches(sums, self.parameters)
         engine, real = self._engine, real_rows(weights)
         inputs, targets = blanked((inputs, targets), real)

@@ -211,7 +211,7 @@ class ClippedDifferences:
         for point in points:
             if point is not None:
                 _matches(point, self.parameters)
-        examples, device = leading(inputs)
+        examples, device = leading(inputs, targets)
         engine, real = self._engine, real_rows(weights)
         inputs, targets = blanked((inputs, targets), real)
         keys = Rows(seed, rows, examples, device).keys

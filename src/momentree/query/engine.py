@@ -45,6 +45,7 @@ class Engine:
     def __init__(self, model: nn.Module, loss: Loss | None, loss_of_batch: LossOfBatch | None) -> None:
         if (loss is None) == (loss_of_batch is None):
             raise InputError("give exactly one of loss (of an output and a target) and loss_of_batch (of a model)")
+        model = getattr(model, "_orig_mod", model)  # what torch.compile was given: compiled code cannot be watched
         self.model, self.loss, self.loss_of_batch = model, loss, loss_of_batch
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if not named:

@@ -134,8 +134,11 @@ def coupled(value: Any, alone: Tensor, tolerance: float) -> bool:
     return value.numel() != 1 or all(differs(value.reshape(()), wanted) for wanted in (alone.mean(), alone.sum()))
 
 
-def leading(inputs: Any) -> tuple[int, torch.device]:
+def leading(inputs: Any, targets: Any = None) -> tuple[int, torch.device]:
     """How many examples a batch has, by the first dimension of every tensor in it, and where it is."""
+    if isinstance(inputs, Tensor) and isinstance(targets, Tensor) and inputs.shape[:1] == targets.shape[:1] != ():
+        return inputs.shape[0], inputs.device
+    inputs = (inputs, targets)
     tensors = [x for x in tree_leaves(inputs) if isinstance(x, Tensor)]
     if not tensors or any(x.dim() == 0 for x in tensors):
         raise InputError("a batch has no tensor with examples in its first dimension: give tensors of shape (B, ...)")

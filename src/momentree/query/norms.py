@@ -7,8 +7,8 @@ Why a contribution never exceeds the clip, for float32 numbers (half types are w
   two (an outer product's norm) to 2.5e-4. Sequential float32 sums are off by 20% at 5·10⁷ equal entries; these are not.
 - Squares that underflow are paid for by adding the smallest normal number once a term, so a norm is never too small
   because its entries are tiny. Squares that overflow give infinity, and such an example counts as zero.
-- Where an example's gradient is a sum over places (tokens, pixels), it is either materialised, each entry a float32
-  sum over places with terms of its own size, or found from Gram matrices in float64.
+- Where an example's gradient is a sum over places (tokens, pixels), it is either multiplied out, each entry a float32
+  sum over at most `BLOCK` places at a time, or its norm is found from Gram matrices in float64.
 - tf32 and other reduced products are off while any of this is computed.
 
 Clipping is to `clip / (1 + margin)` with a margin of 1e-3 for everything that is not float64: four times the worst case

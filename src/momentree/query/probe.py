@@ -38,6 +38,14 @@ def probe(engine: Engine, inputs: Any, targets: Any, made_up: tuple[Any, Any] | 
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             _compare(engine, inputs, targets, made_up)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise InputError(
+            f"the model could not be tried on made-up values of the shapes of a batch ({type(error).__name__}: "
+            f"{reason}): give made_up=(inputs, targets) with {_EXAMPLES} examples that are not private"
+        ) from None
     finally:
         with torch.no_grad():
             for name, buffer in engine.model.named_buffers():
@@ -57,6 +65,11 @@ def _refuse_layers(model: nn.Module) -> None:
             raise InputError(
                 f"layer {name or 'model'} is {kind} with running statistics, which would carry private data out of "
                 "the run unprotected: set track_running_stats=False or use GroupNorm"
+            )
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            raise InputError(
+                f"layer {name or 'model'} is {kind} with max_norm, which changes its weights by looking at private "
+                "tokens: leave max_norm out"
             )
 
 
@@ -86,29 +99,20 @@ def _compare(engine: Engine, inputs: Any, targets: Any, made_up: tuple[Any, Any]
     generator = torch.Generator().manual_seed(20220)
     keys = row_keys(0, torch.arange(_EXAMPLES, device=device))
     pairs: list[tuple[Any, Any]] = []
-    try:
-        if made_up is not None:
-            first = tree_map(lambda x: x[:_EXAMPLES] if isinstance(x, Tensor) else x, made_up)
-            others = [tree_map(lambda x: torch.cat([x[:1], x[1:].flip(0)]) if isinstance(x, Tensor) else x, first)]
-        else:
-            first = _made_up(engine, inputs, targets, generator, 1.0)
-            others = [_made_up(engine, inputs, targets, generator, size) for size in (3.0, 0.03, 100.0)]
-            others = [tree_map(_first_row_of, first, batch) for batch in others]
-            small = _made_up(engine, inputs, targets, generator, 0.01)
-            pairs.append((small, tree_map(_first_row_of, small, others[-1])))
-        random = _random_state(device)
-        together = _losses(engine, first, keys)
-        pairs += [(first, batch) for batch in others]
-        moved = any(_moved(engine, one, two, keys) for one, two in pairs)
-        alone = [_losses(engine, _row(first, i), keys[i : i + 1])[0] for i in range(_EXAMPLES)]
-    except InputError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise InputError(
-            f"the model could not be tried on made-up values of the shapes of a batch ({type(error).__name__}: "
-            f"{reason}): give made_up=(inputs, targets) with {_EXAMPLES} examples that are not private"
-        ) from None
+    if made_up is not None:
+        first = tree_map(lambda x: x[:_EXAMPLES] if isinstance(x, Tensor) else x, made_up)
+        others = [tree_map(lambda x: torch.cat([x[:1], x[1:].flip(0)]) if isinstance(x, Tensor) else x, first)]
+    else:
+        first = _made_up(engine, inputs, targets, generator, 1.0)
+        others = [_made_up(engine, inputs, targets, generator, size) for size in (3.0, 0.03, 100.0)]
+        others = [tree_map(_first_row_of, first, batch) for batch in others]
+        small = _made_up(engine, inputs, targets, generator, 0.01)
+        pairs.append((small, tree_map(_first_row_of, small, others[-1])))
+    random = _random_state(device)
+    together = _losses(engine, first, keys)
+    pairs += [(first, batch) for batch in others]
+    moved = any(_moved(engine, one, two, keys) for one, two in pairs)
+    alone = [_losses(engine, _row(first, i), keys[i : i + 1])[0] for i in range(_EXAMPLES)]
     if not torch.equal(random, _random_state(device)):
         raise InputError(
             "the model draws random numbers from torch's global generator, which cannot be drawn again for one "
@@ -171,9 +175,13 @@ def _same_losses(engine: Engine, batch: Any, keys: Tensor, moved: bool, together
         )
 
 
+def _state(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*model.named_buffers(), *model.named_parameters()]
+
+
 def _losses(engine: Engine, batch: Any, keys: Tensor) -> Tensor:
     """The examples' losses, given to the model together (or one at a time, where only `loss_of_batch` is known)."""
-    before = {name: buffer._version for name, buffer in engine.model.named_buffers()}
+    before = {name: tensor._version for name, tensor in _state(engine.model)}
     with torch.no_grad():
         if engine.losses is None:
             values = dict(zip(engine.names, (p.detach() for p in engine.parameters), strict=True))
@@ -186,11 +194,11 @@ def _losses(engine: Engine, batch: Any, keys: Tensor) -> Tensor:
             f"{keys.shape[0]} examples gave losses of shape {tuple(found.shape)}: outputs and targets need the "
             "examples in their first dimension"
         )
-    for name, buffer in engine.model.named_buffers():
-        if before.get(name, buffer._version) != buffer._version:
+    for name, tensor in _state(engine.model):
+        if before.get(name, tensor._version) != tensor._version:
             raise InputError(
-                f"the forward pass writes to buffer {name}, which would carry private data out of the run "
-                "unprotected: freeze it (eval mode of that layer) or use a layer without running statistics"
+                f"the forward pass writes to {name}, which would carry private data out of the run unprotected: "
+                "freeze it (eval mode of that layer) or use a layer without running statistics"
             )
     return found
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
-from momentree.query.layers.linear import Outer, gram_squares, same
+from momentree.query.layers.linear import Outer, gram_squares, same, summed_products
 from momentree.query.norms import Memo, chunk, wide
 
 
@@ -95,7 +95,7 @@ class Patches:
         for at in range(start, stop, step):
             end = min(at + step, stop)
             out = found[at - start : end - start].view((end - at) * groups, -1, self.width)
-            torch.bmm(self.rows(at, end), self.columns(at, end, room).transpose(1, 2), out=out)
+            summed_products(self.rows(at, end), self.columns(at, end, room).transpose(1, 2), out)
         return found
 
     def add_(self, total: Tensor, scale: Tensor) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
-from momentree.query.norms import Memo, chunk, squares, wide
+from momentree.query.norms import BLOCK, Memo, chunk, squares, wide
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Outer:
         left, right = wide(self.left()[start:stop]), wide(self.right()[start:stop])
         if self.places == 1:
             left, right = left.reshape(stop - start, 1, -1), right.reshape(stop - start, 1, -1)
-        return torch.bmm(left.transpose(1, 2), right).flatten(1)
+        return summed_products(left.transpose(1, 2), right).flatten(1)
 
     def add_(self, total: Tensor, scale: Tensor) -> None:
         left, right, kind = self.left(), self.right(), total.dtype
@@ -61,12 +61,15 @@ class Outer:
             return
         examples = self.a.shape[0]
         row = self.places * min(left.shape[-1], right.shape[-1]) * total.element_size()
-        step = chunk(examples, row, total.device)
+        longest = 4 * BLOCK  # rows of one product: float32 chains stay short
+        step = min(chunk(examples, row, total.device), max(1, longest // self.places))
         for start in range(0, examples, step):
             c = scale[start : start + step, None, None]
-            one, two = left[start : start + step], right[start : start + step]
-            one, two = (one * c, two.to(kind)) if fewer else (one.to(kind), two * c)
-            total.addmm_(one.flatten(0, 1).t(), two.flatten(0, 1))
+            for place in range(0, self.places, longest):
+                part = slice(start, start + step), slice(place, place + longest)
+                one, two = left[part], right[part]
+                one, two = (one * c, two.to(kind)) if fewer else (one.to(kind), two * c)
+                total.addmm_(one.flatten(0, 1).t(), two.flatten(0, 1))
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         if not isinstance(other, Outer) or self.transposed != other.transposed or not same(self.a, other.a):
@@ -78,6 +81,15 @@ class Outer:
 
     def small(self) -> bool:
         return self.places > 1 and self.a.shape[0] * self.numel <= (self.a.numel() + self.b.numel()) // 2
+
+
+def summed_products(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """`left @ right` for every example, over at most `BLOCK` places at a time: a longer float32 chain may lose 1%."""
+    places = right.shape[1]
+    total = torch.bmm(left[:, :, :BLOCK], right[:, :BLOCK], out=out)
+    for start in range(BLOCK, places, BLOCK):
+        total += torch.bmm(left[:, :, start : start + BLOCK], right[:, start : start + BLOCK])
+    return total
 
 
 def gram_squares(pieces: list[Outer]) -> Tensor:
