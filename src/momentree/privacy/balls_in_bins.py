@@ -20,6 +20,8 @@ from momentree.strategy.toeplitz import Toeplitz
 RESOLUTION = 80
 LARGEST_MATRIX = 60_000_000
 """Entries of a C that is written out (480 MB)."""
+LEAST_SAMPLES, WORK = 30_000, 6e10
+"""By default as many samples as keep samples × n² below `WORK`, from these to `SAMPLES`."""
 DIFFERENT_NORMS = 6
 """So many different column norms are still summed one after the other."""
 
@@ -82,7 +84,7 @@ def balls_in_bins(
     noise_multiplier: float,
     *,
     seed: int,
-    samples: int = SAMPLES,
+    samples: int | None = None,
     failure_probability: float = FAILURE,
 ) -> Account:
     """The account from the places' Gram matrix (`places_gram`): deterministic for orthogonal places, else sampled."""
@@ -93,5 +95,7 @@ def balls_in_bins(
         variances = np.diag(scaled).copy()
         method = "loss distribution of one secret place, computed (orthogonal places)"
         return RatioAccount(lambda side: independent_places(variances, side), method)
+    if samples is None:
+        samples = int(min(SAMPLES, max(LEAST_SAMPLES, WORK // len(scaled) ** 2)))
     what = f"one secret place of {len(scaled)}, kept in every epoch"
     return MonteCarloAccount(mixture, seed=seed, samples=samples, failure_probability=failure_probability, what=what)
