@@ -287,7 +287,11 @@ class Plan:
     @cached_property
     def _bare_families(self) -> tuple[Family, ...]:
         """Algorithm 2's families with noise equal to their own sensitivities: to be multiplied by one number."""
-        assert isinstance(self.strategy, TreeFull)
+        if not isinstance(self.strategy, TreeFull):
+            raise NoProofError(
+                "restart_every with sr-nsgd: its windows reach back over every epoch, and no proof covers restarts; "
+                "leave it out"
+            )
         return families(self.strategy, self.steps_per_epoch, self.difference_clip)
 
     def release(self, noise_multiplier: float, strategy: Strategy | None = None) -> Release:

@@ -260,7 +260,7 @@ class TestResume:
         run_began = False
         run = start(small_plan(), model, loss, rows(), out=tmp_path / "run", key=KEY)
         run_began, first = True, weights(model)
-        with pytest.raises(RuntimeError, match="own error"):
+        with pytest.raises(InputError, match="failed with RuntimeError on private rows"):
             run.fit(checkpoint_every=100)
         assert torch.equal(weights(model), first)
         with pytest.raises(InputError, match="broken off"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from momentree.errors import InputError, whole
 from momentree.order.base import Indices, Participation, Shape
@@ -65,6 +66,20 @@ class Sampled:
 
     def describe(self) -> dict[str, object]:
         return {**self.shape.describe(), "order": self.name, "declared": self.declared, "together": self.together}
+
+
+def counted(units: Indices, most: int) -> NDArray[np.bool_]:
+    """The first `most` rows of every person, by place in the data; a unit below 0 is nobody, and none of it counts.
+
+    Whether a row counts depends on its own person's rows only, so replacing one person moves nobody else.
+    """
+    order = np.argsort(units, kind="stable")
+    ranked = units[order]
+    starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] - 1))
+    rank = np.arange(len(ranked)) - np.repeat(starts, np.diff(starts, append=len(ranked)))
+    allowed = np.empty(len(units), bool)
+    allowed[order] = (rank < most) & (ranked >= 0)
+    return allowed
 
 
 def members(chosen: np.ndarray, unit: Indices | None) -> Indices:

@@ -8,17 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from momentree.data.table import Table
-
-
-def counted(groups: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-    """The first `most` rows of every group, by place in the file; a group below 0 has no id and no row that counts."""
-    order = np.argsort(groups, kind="stable")
-    ranked = groups[order]
-    starts = np.flatnonzero(np.diff(ranked, prepend=ranked[:1] - 1))
-    rank = np.arange(len(ranked)) - np.repeat(starts, np.diff(starts, append=len(ranked)))
-    allowed = np.empty(len(groups), bool)
-    allowed[order] = (rank < most) & (ranked >= 0)
-    return allowed
+from momentree.order.sampled import counted
 
 
 class People:

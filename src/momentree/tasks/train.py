@@ -130,6 +130,12 @@ def train(
         model = build(schema, task, choices, seed)
         chosen.setdefault("dimension", sum(p.numel() for p in model.parameters() if p.requires_grad))
         plan = Plan(**chosen)
+        by_chance = choices.holdout is not None and "=" not in choices.holdout and schema.group is None
+        if plan.adjacency == "add-remove" and by_chance:
+            raise InputError(
+                f"holdout {choices.holdout} with add-remove: which rows a fraction takes depends on how many there "
+                "are, so one row more would move others in or out; hold out by COLUMN=VALUE, or take zero-out"
+            )
         for line in (*why, f"strategy {plan.strategy.name}: {plan.strategy_reason}"):
             say(line)
         for line in plan.warnings:
@@ -202,7 +208,11 @@ def finish(run: Run, tables: Tables, choices: Choices) -> Run:
     from momentree.report.page import write_report
 
     held_out = tables.held_out
-    run.fit(held_out=held_out, held_out_is=None if held_out is None else choices.held_out_is)
+    try:
+        run.fit(held_out=held_out, held_out_is=None if held_out is None else choices.held_out_is)
+    except BaseException:
+        run.close()  # whoever resumes in the same process finds the folder free
+        raise
     write_report(run.folder.path)
     return run
 

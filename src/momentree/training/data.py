@@ -173,6 +173,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def reseed(self, seed: int) -> None:
+        """From now on what is drawn for rows comes from this seed."""
+        self.seed = self._reader.seed = seed
+
     def _template(self) -> Any:
         """A row of zeros in the form of the first row that can be read. Only the form is used, and taken as public."""
         if self._tensors is not None:

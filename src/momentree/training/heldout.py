@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from momentree.errors import InputError, one_of
-from momentree.training.data import Rows
+from momentree.query.losses import per_example
+from momentree.training.data import Rows, mapped
 
 DECLARATIONS = ("public", "unprotected")
 
@@ -37,7 +38,7 @@ class HeldOut:
 
     @torch.no_grad()
     def measure(self, model: nn.Module, loss: Any, loss_of_batch: Any, *, size: int = 512) -> dict[str, float]:
-        """Mean loss a row, in evaluation mode; the mode is put back."""
+        """Mean loss a usable row, in evaluation mode; the mode is put back."""
         before = [(module, module.training) for module in model.modules()]
         model.eval()
         total, right, counted, scored = 0.0, 0, 0, True
@@ -45,18 +46,26 @@ class HeldOut:
             for start in range(0, len(self.rows), size):
                 chosen = np.arange(start, min(start + size, len(self.rows)), dtype=np.int64)
                 for piece in self.rows.pieces(0, chosen, len(chosen)):
+                    usable = piece.weights > 0
+                    many = int(usable.sum())
+                    if not many:
+                        continue
+                    inputs = mapped(piece.inputs, lambda t, keep=usable: t[keep])
                     if loss_of_batch is not None:
-                        value, scored = loss_of_batch(model, piece.inputs), False
+                        value, scored = loss_of_batch(model, inputs), False
                     else:
-                        output = model(piece.inputs)
-                        value = loss(output, piece.targets)
-                        scored = scored and classes(output, piece.targets)
-                        right += int((output.argmax(1) == piece.targets).sum()) if scored else 0
-                    counted += len(chosen)
-                    total += float(value.mean()) * len(chosen)
+                        targets = mapped(piece.targets, lambda t, keep=usable: t[keep])
+                        output = model(inputs)
+                        value = per_example(loss)[0](output, targets)
+                        scored = scored and classes(output, targets)
+                        right += int((output.argmax(1) == targets).sum()) if scored else 0
+                    counted += many
+                    total += float(value.mean()) * many
         finally:
             for module, training in before:
                 module.training = training
+        if not counted:
+            raise InputError("none of the held-out rows can be used: look with momentree schema check")
         return {"loss": total / counted, **({"accuracy": right / counted} if scored else {})}
 
 

@@ -28,6 +28,7 @@ from momentree.training.pieces import Piece
 from momentree.training.precision import lowered, repeatable
 from momentree.training.releaselog import ReleaseLog
 from momentree.training.releases.base import Release
+from momentree.training.state import Untouched, unquoted
 from momentree.training.stopping import epsilon_so_far
 from momentree.update import Update
 
@@ -89,6 +90,7 @@ class Run:
         self._log = ReleaseLog(folder.path / LOG)
         self._log.check_complete()
         self._modes = modes(model)
+        self._untouched = Untouched(model)
         self._pending: Batch | None = None
         self._ahead: Iterator[Piece] | None = None
         self._saved = -1
@@ -217,8 +219,9 @@ class Run:
                     "a layer was switched between train() and eval() since the run began, which changes what was "
                     "checked: switch it back before the next step"
                 )
-            with lowered(self.model, self._precision), repeatable(self.device):
+            with unquoted(step), lowered(self.model, self._precision), repeatable(self.device):
                 released = self._release.ask_(step, batch.pieces)
+            self._untouched.check()
             if shown:
                 self._log.before_showing(step, release_digest(step, self._release.shown()))
             self.ledger.note(step, released)
@@ -253,6 +256,7 @@ class Run:
         tensors, facts = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
         self.ledger.same_run(facts)
         self._load_weights(tensors)
+        self._untouched = Untouched(self.model)
         self._update.load_state_dict(checkpoints.together("update", tensors, facts["update"]))
         self.done = self._saved = int(facts["step"])
         self._release.load_state(checkpoints.together("release", tensors, facts["release"]), self.done)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,6 +18,7 @@ from momentree.errors import InputError, one_of, whole
 from momentree.noise.keys import data_hmac, derive_subkey, new_key
 from momentree.order import SAMPLED
 from momentree.order.base import Indices
+from momentree.order.sampled import counted
 from momentree.plan_file import read_plan_facts, write_plan
 from momentree.training.assemble import release_of
 from momentree.training.data import Rows
@@ -57,6 +59,7 @@ def start(
 
     `loss(model_output, target)`, or `loss_of_batch(model, batch)` for everything else. `key`: 32 secret bytes, drawn
     where none is given. `init_note`: where the first weights come from, if not from the seed; they are taken as public.
+    `units`: a person's number for every row, -1 for a row of nobody; rows beyond the plan's `rows_per_person` add zero.
     `warm_start`: the folder of an earlier private run to go on from; the certificate gives the price of both together.
     """
     given = new_key() if key is None else key
@@ -65,7 +68,7 @@ def start(
         init_note, notes = _warm(plan, model, warm_start, notes)
     run_id = uuid.uuid4().hex
     first = weights_digest(model)
-    data = data_hmac(given, rows.content())
+    data = data_hmac(given, _content(rows, units))
     folder = Folder.create(out)
     try:
         run = _assemble(
@@ -121,7 +124,7 @@ def load(
         key = _key_of(kept)
         plan = Plan(**read_plan_facts(Path(path) / "plan.toml"))
         rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
-        data = data_hmac(key, rows.content())
+        data = data_hmac(key, _content(rows, units))
         if data != kept.get("data_hmac"):
             raise InputError(
                 "the data differs from what the run was started on: the same noise is never used for two different "
@@ -183,6 +186,13 @@ def _rows(
     return rows
 
 
+def _content(rows: Rows, units: Indices | None) -> Iterator[bytes]:
+    """All that decides what the rows add: their bytes, and whose they are."""
+    yield from rows.content()
+    if units is not None:
+        yield b"units" + np.asarray(units).astype(np.int64).tobytes()
+
+
 def _assemble(
     plan: Any,
     model: nn.Module,
@@ -212,6 +222,10 @@ def _assemble(
             weights_digest=first_weights, purpose=purpose,
         )  # fmt: skip
 
+    if plan.adjacency == "add-remove":
+        # One row fewer moves the later ones up, and what is drawn for a row (dropout, augmentation) goes by its number:
+        # from a secret seed all numbers are alike, from a public one everybody's draws would change.
+        rows.reseed(int.from_bytes(subkey("randomness")[:8], "little"))
     release, parameters = release_of(
         plan,
         model,
@@ -258,10 +272,25 @@ def default_physical(plan: Any) -> int:
 
 
 def _places(plan: Any, order_key: bytes, rows: int, units: Indices | None) -> Callable[[int], Indices]:
-    """Who takes part in step t. A sampled order is told how many rows there really are, and who is who."""
-    order = plan.order
-    if isinstance(order, SAMPLED):
-        return lambda step: order.batch(step, order_key, rows=rows, units=units)
-    if units is not None:
-        raise InputError(f"units with order {order.name}: only the sampled orders draw a person's rows together")
-    return lambda step: order.batch(step, order_key)
+    """Who takes part in step t. A sampled order is told how many rows there really are, and who is who.
+
+    Where `units` says whose rows they are, a person's rows beyond the plan's `rows_per_person`, and rows of nobody,
+    take no part: they add zero where they stand.
+    """
+    order: Any = plan.order
+    sampled = isinstance(order, SAMPLED)
+    if units is None:
+        return lambda step: order.batch(step, order_key, **({"rows": rows} if sampled else {}))
+    units = np.asarray(units)
+    if units.shape != (rows,) or units.dtype.kind not in "iu" or (rows and int(units.min()) < -1):
+        raise InputError("units has to be one whole number a row: 0, 1, … a person, -1 for a row without one")
+    counts = counted(units.astype(np.int64), plan.request.rows_per_person)
+    facts: dict[str, Any] = {"rows": rows} if sampled else {}
+    if sampled and order.together:
+        facts["units"] = units
+
+    def batch(step: int) -> Indices:
+        drawn: Indices = order.batch(step, order_key, **facts)
+        return drawn[counts[drawn]]
+
+    return batch
