@@ -168,8 +168,8 @@ def _calibrate_computed(make_account: MakeAccount, epsilon: float, delta: float,
         return math.log(max(upper_delta(make_account(math.exp(log_sigma), seed), epsilon), 1e-300) / delta)
 
     low, high, _, _ = _bracketed(excess, math.log(start))
-    log_sigma = float(brentq(excess, low, high, xtol=1e-7, rtol=1e-9))
-    room = 1e-8
+    room = 3e-6
+    log_sigma = float(brentq(excess, low, high, xtol=room, rtol=1e-9)) + room
     while True:
         account = make_account(math.exp(log_sigma), seed)
         if account.delta(epsilon).upper <= delta and account.epsilon(delta).upper <= epsilon:
