@@ -18,6 +18,7 @@ from momentree.errors import InputError, MomentreeError, PrivacyLeakWarning
 from momentree.files import read_json
 from momentree.report.record import read_record
 from momentree.sklearn import PrivateClassifier, PrivateRegressor
+from momentree.tasks.defaults import learning_rate
 
 QUICK = {"strategy": "identity", "epochs": 2}
 DECLARED = QUICK | {"bounds": (-4, 4), "classes": (0, 1)}
@@ -159,6 +160,8 @@ def test_out_keeps_the_run_s_folder(blobs, tmp_path):
     assert read_json(folder / "certificate.json", "certificate") == model.certificate_
     assert verify(read_record(folder), model.certificate_) == []
     assert not (folder / "noise.key").exists()
+    stated = read_record(folder)["model"]["update"]
+    assert learning_rate(model.plan_) in stated.values()
     with pytest.warns(), pytest.raises(InputError, match="not empty"):
         model.fit(X, y)
 
