@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from momentree.query.layers import RECORDERS
@@ -37,6 +37,7 @@ def _opened(function: Any) -> types.FunctionType:
 
 _ATTENTION = F.multi_head_attention_forward
 _OPENED_ATTENTION = _opened(_ATTENTION)
+_SPECIAL = {_ATTENTION, *REPLACED, *CELLS}
 
 
 class Capture(TorchFunctionMode):
@@ -56,16 +57,10 @@ class Capture(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        replacement = REPLACED.get(func)
-        if replacement is not None and self.draws is not None:
-            return replacement(self.draws, *args, **kwargs)
-        if func is _ATTENTION:
-            return self._attention(args, kwargs)
-        if func in CELLS and not kwargs:
-            with self:
-                taken_apart = recurrent(func, args)
-            if taken_apart is not None:
-                return taken_apart
+        if func in _SPECIAL:
+            out = self._special(func, args, kwargs)
+            if out is not None:
+                return out
         out = func(*args, **kwargs)
         given = self._given(args, kwargs)
         if not given:
@@ -79,6 +74,15 @@ class Capture(TorchFunctionMode):
         elif not all(id(x) in self.places or (len(given) == 1 and self._view(given[0], x)) for x in results):
             self.refuse(given, f"it is given to {getattr(func, '__name__', func)}")
         return out
+
+    def _special(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Dropout drawn for each row, and composite functions opened up; None for what is to go on as usual."""
+        if func in REPLACED:
+            return None if self.draws is None else REPLACED[func](self.draws, *args, **kwargs)
+        if func is _ATTENTION:
+            return self._attention(args, kwargs)
+        with self:
+            return None if kwargs else recurrent(func, args)
 
     def _given(self, args: Any, kwargs: dict[str, Any]) -> list[int]:
         """Which parameters are among the arguments, lists looked into."""
@@ -129,7 +133,8 @@ class Capture(TorchFunctionMode):
 
     def record(self, use: Any, out: Tensor, *facts: Any) -> None:
         """Notes a use, and where in the graph its output's gradient will appear (in-place changes move the tensor)."""
-        self.uses.append(use(get_gradient_edge(out), *facts))
+        assert out.grad_fn is not None
+        self.uses.append(use(GradientEdge(out.grad_fn, out.output_nr), *facts))
 
     def batched(self, x: Tensor) -> bool:
         """Whether `rows` can make sense of an activation."""

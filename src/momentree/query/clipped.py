@@ -140,5 +140,9 @@ def explained(engine: Engine, checked: bool) -> dict[str, object]:
 
 
 def _matches(sums: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-    if len(sums) != len(parameters) or any(s.shape != p.shape for s, p in zip(sums, parameters, strict=True)):
+    if len(sums) != len(parameters) or any(map(_differ, sums, parameters)):
         raise InputError("the sums do not fit the parameters: give one tensor of its shape for each trainable one")
+
+
+def _differ(one: Tensor, two: Tensor) -> bool:
+    return one.shape != two.shape

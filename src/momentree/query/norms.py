@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 4096
+_SMALLEST = {kind: torch.finfo(kind).tiny for kind in (torch.float32, torch.float64)}
 AUTOMATIC = 0.01
 """γ of automatic clipping: an example is scaled by clip / (norm + γ) (Bu, Wang, Zha, Karypis 2023)."""
 
@@ -50,18 +51,18 @@ def squares(x: Tensor, memo: Memo | None = None) -> Tensor:
     if memo is not None and id(x) in memo:
         return memo[id(x)][1]
     rows = x.shape[0]
-    flat = x.reshape(rows, -1)
+    flat = x if x.dim() == 2 else x.reshape(rows, -1)
     size = flat.shape[1]
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32
     if size <= BLOCK:
-        total: Tensor = torch.linalg.vector_norm(flat, dim=1, dtype=kind).double().square_()
+        total: Tensor = torch.linalg.vector_norm(flat, 2, 1, dtype=kind).double().square_()
     else:
         whole = size - size % BLOCK
         parts = flat[:, :whole].view(rows, -1, BLOCK)
         total = torch.linalg.vector_norm(parts, dim=2, dtype=kind).double().square_().sum(1)
         if whole < size:
             total += torch.linalg.vector_norm(flat[:, whole:], dim=1, dtype=kind).double().square_()
-    total += size * torch.finfo(kind).tiny
+    total += size * _SMALLEST[kind]
     if memo is not None:
         memo[id(x)] = x, total
     return total
@@ -73,8 +74,10 @@ def factors(norm_squares: Tensor, level: float, automatic: bool, counts: Tensor 
     `counts` may only be None where every norm is known to be finite. `min(1, level / norm)` must not be used in its
     place: it is 1 where the norm is NaN.
     """
-    norm = norm_squares.sqrt()
-    scale = level / (norm + AUTOMATIC) if automatic else level / norm.clamp(min=level)
+    if automatic:
+        scale = level / (norm_squares.sqrt() + AUTOMATIC)
+    else:
+        scale = norm_squares.clamp(min=level * level).rsqrt_().mul_(level)
     return scale if counts is None else torch.where(counts, scale, torch.zeros_like(scale))
 
 
