@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from momentree.presets import ALGORITHMS
+
 STEPS_PER_EPOCH = 32
 EPOCHS = 20
 CLIP = 0.3
@@ -33,7 +35,8 @@ def fill(facts: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     examples = int(float(facts["examples"]))
     choose("algorithm", "dp-ftrl", "momentum on correlated noise; plain steps need no tuning beside the step size")
-    choose("batch_size", -(-examples // STEPS_PER_EPOCH), f"{STEPS_PER_EPOCH} steps an epoch")
+    if not (chosen["algorithm"] in ALGORITHMS and ALGORITHMS[chosen["algorithm"]].full_batch):
+        choose("batch_size", -(-examples // STEPS_PER_EPOCH), f"{STEPS_PER_EPOCH} steps an epoch")
     choose("epochs", EPOCHS, "enough for a linear model to arrive, at little cost with correlated noise")
     choose("clip", CLIP, "rows have norm 1, so few gradients of a trained model are longer")
     choose("schedule", "linear", "the last steps average the noise away")
