@@ -148,3 +148,17 @@ def test_the_page_is_whole_in_a_browser(tmp_path: Path, width: int) -> None:
     assert 'data-requests="0"' in done.stdout
     assert 'data-charts="4"' in done.stdout
     assert "CONSOLE" not in done.stderr
+
+
+@pytest.mark.parametrize("middle", [100.0, 120.0, 125.0, 130.0, 140.0])
+def test_labels_that_meet_in_the_middle_find_a_place(middle: float) -> None:
+    for shift in range(-20, 21):
+        top = 240.0
+        values = [middle, middle + shift, middle - shift / 2, top]
+        series = [(str(k), [0, 1], [0.0, value]) for k, value in enumerate(values)]
+        assert line_chart(series, x_label="x", y_label="y", title="t").count("<polyline") == 4
+
+
+def test_a_difference_method_has_no_expected_noise_to_draw() -> None:
+    steps = {"step": [1, 2, 3], "released_norm": [1.0, None, 2.0], "noise_norm": []}
+    assert "released" in page(RECORD | {"steps": steps})

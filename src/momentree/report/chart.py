@@ -69,8 +69,9 @@ def line_chart(
         if len(points) == 1:
             parts.append(f'<circle class="dot s{k % 4}" cx="{points[0][0]:.1f}" cy="{points[0][1]:.1f}" r="3"/>')
         y = points[-1][1]
+        aside = 14 if y < HEIGHT / 2 else -14  # one way for good: back and forth over the middle would never end
         while any(abs(y - other) < 14 for other in labels):
-            y += 14 if y < HEIGHT / 2 else -14
+            y += aside
         labels.append(y)
         parts.append(f'<text class="label l{k % 4}" x="{WIDTH - RIGHT + 6}" y="{y + 4:.1f}">{escape(name)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2

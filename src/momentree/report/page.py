@@ -86,9 +86,13 @@ def _epsilon(record: dict[str, Any]) -> str:
 
 def _signal(record: dict[str, Any]) -> str:
     steps = record.get("steps") or {}
-    x = steps.get("step", [])
+    series = []
+    for name in ("released", "noise"):  # no formula gives the noise of a difference method; a norm may not be finite
+        values = zip(steps.get("step", []), steps.get(f"{name}_norm", []), strict=False)
+        points = [(x, y) for x, y in values if y is not None]
+        series.append((name, [x for x, _ in points], [y for _, y in points]))
     chart = line_chart(
-        [("released", x, steps.get("released_norm", [])), ("noise", x, steps.get("noise_norm", []))],
+        series,
         x_label="step",
         y_label="norm",
         title="norm of what was released, and the norm expected of its noise alone",
