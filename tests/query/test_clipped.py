@@ -173,6 +173,27 @@ def test_padded_rows_add_exactly_nothing_whatever_they_hold(name):
     assert total_norm(nothing) == 0.0
 
 
+@pytest.mark.parametrize("name", ["logistic", "transformer-tied", "parametrised"])
+def test_messages_hold_no_value_of_the_data(name):
+    entry = ZOO[name]
+    query = ClippedGradients(entry.model(), entry.loss, clip=1.0)
+    x, y = entry.inputs(4), entry.targets(4)
+    y.view(-1)[0] = 48_151
+    with pytest.raises(InputError, match="withheld") as caught:
+        query.add_(zeros(query.parameters), x, y)
+    assert "48151" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_an_empty_batch_adds_nothing():
+    query = ClippedGradients(small(), F.cross_entropy, clip=1.0)
+    for weights in (None, torch.ones(0)):
+        sums = zeros(query.parameters)
+        query.add_(sums, torch.zeros(0, 6), torch.zeros(0).long(), weights)
+        assert total_norm(sums) == 0.0
+
+
 def test_sums_are_added_to_and_parts_of_a_batch_give_the_whole():
     torch.manual_seed(6)
     model = small().double()

@@ -101,7 +101,7 @@ class ClippedGradients:
             self.check(inputs, targets)
         examples, device = leading(inputs, targets)
         _matches(sums, self.parameters)
-        engine, real = self._engine, real_rows(weights)
+        engine, real = self._engine, real_rows(weights, device)
         inputs, targets = blanked((inputs, targets), real)
         keys = Rows(seed, rows, examples, device).keys
         for part in engine.parts(examples):

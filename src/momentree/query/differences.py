@@ -212,7 +212,7 @@ class ClippedDifferences:
             if point is not None:
                 _matches(point, self.parameters)
         examples, device = leading(inputs, targets)
-        engine, real = self._engine, real_rows(weights)
+        engine, real = self._engine, real_rows(weights, device)
         inputs, targets = blanked((inputs, targets), real)
         keys = Rows(seed, rows, examples, device).keys
         for part in engine.parts(examples, len(points)):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from momentree.errors import InputError
+from momentree.errors import InputError, MomentreeError
 from momentree.query.capture import Capture
 from momentree.query.functional import by_function
 from momentree.query.layers.base import Piece, Use, Vector
@@ -83,6 +83,17 @@ class Engine:
 
     def run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None = None) -> Pass:
         """One forward and one backward pass at the parameters, or at `values` in their place."""
+        try:
+            return self._run(inputs, targets, examples, keys, values)
+        except (MomentreeError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise InputError(
+                f"the model or its loss failed on a batch with {type(error).__name__}, whose message is withheld for "
+                "it may hold private values: labels and tokens have to be in range; try a batch that is made up"
+            ) from None
+
+    def _run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None) -> Pass:
         while True:
             known = len(self.others)
             done = self._captured(inputs, targets, examples, keys, values)
@@ -246,12 +257,12 @@ def add_scaled_(
                 gradients[index].add_(sums[index], narrow, good)
 
 
-def real_rows(weights: Tensor | None) -> Tensor | None:
+def real_rows(weights: Tensor | None, device: torch.device) -> Tensor | None:
     """Which rows are examples and which only fill the batch up; None where all are, if that is cheap to know."""
     if weights is None:
         return None
     real = weights > 0
-    return None if real.device.type == "cpu" and bool(real.all()) else real
+    return None if real.device.type == "cpu" and bool(real.all()) else real.to(device)
 
 
 def blanked(batch: Any, real: Tensor | None) -> Any:

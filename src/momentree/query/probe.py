@@ -209,7 +209,7 @@ def _wrong_parameters(engine: Engine, batches: tuple[Any, Any], keys: Tensor) ->
     wrong: dict[int, str] = {}
     with full_precision(engine.parameters[0].device):
         for batch in batches:
-            done = engine.run(batch[0], batch[1], _EXAMPLES, lambda: keys)
+            done = engine._run(batch[0], batch[1], _EXAMPLES, lambda: keys, None)
             outputs = sum(grad.numel() * grad.element_size() for grad in done.grads if grad is not None)
             engine.captured_bytes = 2 * outputs // _EXAMPLES  # inputs are about as large as outputs
             gradients = engine.gradients(done)
