@@ -112,7 +112,7 @@ def _strategies(figures: dict[str, Any]) -> str:
     rows = [figures, *(figures.get("alternatives") or [])]
     bars = [(str(r.get("strategy")), float(r[measure]), r is figures) for r in rows if r.get(measure) is not None]
     label = "Noise on the running sum of the momentum at the same (ε, δ), in units of clip / batch size."
-    reason = escape(str(figures.get("strategy_reason", "")))
+    reason = escape(str(figures.get("strategy_reason", ""))).rstrip(".")
     chart = bar_chart(bars, title="noise of each strategy")
     return f'{chart}<p class="caption">{label}</p>' + (f"<p>Why this one: {reason}.</p>" if reason else "")
 
