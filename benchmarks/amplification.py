@@ -85,7 +85,8 @@ def table(path: Path) -> str:
     records = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     epsilons = sorted({r["epsilon"] for r in records})
     kinds = list(dict.fromkeys((r["order"], r["band"]) for r in sorted(records, key=lambda r: r["epsilon"])))
-    kinds.sort(key=lambda kind: (list(dict.fromkeys(k[0] for k in kinds)).index(kind[0]), kind[1]))
+    orders = list(dict.fromkeys(order for order, _ in kinds))
+    kinds.sort(key=lambda kind: (orders.index(kind[0]), kind[1]))
     lines = [
         "| order | band | " + " | ".join(f"ε = {e:g}" for e in epsilons) + " |",
         "|---" * (2 + len(epsilons)) + "|",
