@@ -89,8 +89,8 @@ class Engine:
             raise
         except Exception as error:
             raise InputError(
-                f"the model or its loss failed with {type(error).__name__} on private rows; its message is withheld, for "
-                "it may hold their values: labels and tokens have to be in range; try made-up rows of these shapes"
+                f"the model or its loss failed with {type(error).__name__} on private rows; its message is withheld: "
+                "it may hold their values. Labels and tokens have to be in range; try made-up rows of these shapes"
             ) from None
 
     def _run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None) -> Pass:
