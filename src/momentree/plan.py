@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from momentree import order as orders
 from momentree.errors import NoProofError
@@ -82,6 +83,11 @@ class Plan:
 
     def __init__(self, **facts: Any) -> None:
         request = Request.of(facts)
+        # One thread: sums in another order give other last digits, and a certificate has to be found again anywhere.
+        with threadpool_limits(1):
+            self._work_out(request)
+
+    def _work_out(self, request: Request) -> None:
         preset = ALGORITHMS[request.algorithm]
         self.__dict__["request"] = request
         self.__dict__["algorithm"] = request.algorithm
@@ -228,7 +234,8 @@ class Plan:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Every strategy that the algorithm and an unamplified order allow, best first, at the same privacy."""
-        return compare(self.setting, self._worst_case, self.preset.strategies or None, self.budget_vectors)
+        with threadpool_limits(1):
+            return compare(self.setting, self._worst_case, self.preset.strategies or None, self.budget_vectors)
 
     @property
     def budget_vectors(self) -> int:
