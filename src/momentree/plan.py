@@ -26,7 +26,7 @@ from momentree.errors import NoProofError
 from momentree.figures import alternatives as other_strategies
 from momentree.figures import figures, paper_figures
 from momentree.order.base import Order, Shape
-from momentree.presets import ALGORITHMS, DIFFERENCE_CLIP, LEAK, Algorithm
+from momentree.presets import ALGORITHMS, Algorithm
 from momentree.privacy.account import Account, Bracket, epsilon_within
 from momentree.privacy.account_of import account, calibrate, noise_for
 from momentree.privacy.amplified import amplified_account, calibrate_release
@@ -36,7 +36,7 @@ from momentree.privacy.families import Family, account_of_families, families, jo
 from momentree.privacy.gaussian import largest_mu
 from momentree.privacy.monte_carlo import FAILURE
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
-from momentree.query.base import Adjacency
+from momentree.public import PublicNumbers
 from momentree.request import Request
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.build import make
@@ -61,7 +61,7 @@ class StepFamily:
     noise_multiplier: float
 
 
-class Plan:
+class Plan(PublicNumbers):
     """A private run, worked out: every number it needs and what it costs. Keyword-only; cannot be changed afterwards.
 
     >>> import momentree as mt
@@ -70,9 +70,6 @@ class Plan:
     6.57
     """
 
-    request: Request
-    algorithm: str
-    shape: Shape
     order: Order
     strategy: Strategy
     strategy_reason: str
@@ -101,66 +98,6 @@ class Plan:
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a plan cannot be changed; make another one with {name}= given")
-
-    # The public numbers, under the names of the command line.
-
-    @property
-    def examples(self) -> int:
-        return self.request.examples
-
-    @property
-    def batch_size(self) -> int:
-        return self.shape.batch_size
-
-    @property
-    def epochs(self) -> int:
-        return self.shape.epochs
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.shape.steps_per_epoch
-
-    @property
-    def steps(self) -> int:
-        return self.shape.steps
-
-    @property
-    def clip(self) -> float:
-        return self.request.clip
-
-    @property
-    def delta(self) -> float:
-        return self.request.checked_delta
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.request.adjacency
-
-    @property
-    def dimension(self) -> int | None:
-        return self.request.dimension
-
-    @property
-    def seed(self) -> int:
-        return self.request.seed
-
-    @property
-    def physical_batch_size(self) -> int | None:
-        return self.request.physical_batch_size
-
-    @property
-    def learning_rate(self) -> float | None:
-        return self.request.learning_rate
-
-    @property
-    def preset(self) -> Algorithm:
-        return ALGORITHMS[self.algorithm]
-
-    @property
-    def momentum(self) -> float:
-        """β of the momentum that the noise is made for, m = βm + (1−β)g."""
-        given = self.request.momentum
-        return self.preset.momentum if given is None else given
 
     def _make_order(self, preset: Algorithm) -> Order:
         request = self.request
@@ -251,16 +188,6 @@ class Plan:
         kind = self.order.participation
         kind = "fixed" if kind == "amplified" else kind
         return sensitivity(strategy, kind, self.steps_per_epoch, scales=self.scales)
-
-    @property
-    def leak(self) -> float:
-        """γ: how much of a full gradient every difference query mixes in."""
-        return LEAK if self.request.leak is None else self.request.leak
-
-    @property
-    def difference_clip(self) -> float:
-        """ρ: what the difference of one example's two gradients is clipped to, relative to the clip."""
-        return DIFFERENCE_CLIP if self.request.difference_clip is None else self.request.difference_clip
 
     @property
     def share(self) -> float:
