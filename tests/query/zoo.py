@@ -133,6 +133,19 @@ class Table(nn.Module):
         return F.linear(h, self.tokens.weight) + F.linear(h * h, self.tokens.weight)
 
 
+class Soft(nn.Module):
+    """A token table looked up, multiplied with from either side, and looked up again by a mixture of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.table(x)
+        mixture = F.linear(h, self.table.weight).softmax(-1) @ self.table.weight
+        return F.linear(h * torch.tanh(mixture), self.table.weight)
+
+
 class Views(nn.Module):
     """Parameters through views: a class token, a slice of a position table, chunks of a packed weight, a transpose."""
 
@@ -309,6 +322,7 @@ ZOO: dict[str, Entry] = {
     "frozen-part": Entry(frozen_part, normals(10), labels(3)),
     "reused": Entry(Reused, normals(4, 8), labels(4)),
     "table": Entry(Table, labels(9, 4), labels(9, 4), sequence_loss),
+    "soft": Entry(Soft, labels(9, 4), labels(9, 4), sequence_loss),
     "views": Entry(Views, labels(7, 4), labels(7, 5), sequence_loss),
     "misused": Entry(Misused, normals(6), labels(3), functions=True),
     "encoder": Entry(TorchEncoder, normals(5, 8), labels(3)),

@@ -65,7 +65,7 @@ def zeroed(x: Tensor, good: Tensor) -> Tensor:
     return torch.where(good.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Vector:
     """Gradients that are small enough to be held for every example: biases, scales, whatever torch.func gave."""
 

@@ -33,7 +33,7 @@ class Geometry:
         return x.as_strided(shape, (first, channel, *taps, *steps), x.storage_offset())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Patches:
     """The weight's gradient of a convolution: padded input `(B, C, *space)`, output gradients `(B, O, *out)`."""
 
@@ -128,7 +128,7 @@ class Patches:
         return self.x.shape[0] * self.numel <= (self.x.numel() + self.b.numel()) // 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ConvolutionUse:
     edge: Any
     x: Tensor

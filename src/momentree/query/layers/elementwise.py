@@ -12,7 +12,7 @@ from momentree.query.layers.base import Piece, Vector
 from momentree.query.norms import wide
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BroadcastUse:
     """`x + p` (`x` None here) or `x * p`, with `p` broadcast over the examples."""
 

@@ -13,7 +13,7 @@ from momentree.query.layers.linear import Outer, outer_squares, same
 from momentree.query.norms import Memo, chunk, squares, wide
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lookup:
     """Σ_t e_{index_t} b_tᵀ for a table of `size` rows: index `(B, T)`, b `(B, T, d)`."""
 
@@ -91,7 +91,7 @@ def merged(lookups: list[Lookup]) -> Lookup:
     return Lookup(torch.cat([x.index for x in lookups], 1), torch.cat([wide(x.b) for x in lookups], 1), lookups[0].size)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EmbeddingUse:
     edge: Any
     index: Tensor

@@ -14,7 +14,7 @@ from momentree.query.layers.views import Viewed, apart
 from momentree.query.norms import Memo
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Gradient:
     """The per-example gradients of one parameter, as the sum of the pieces that its uses gave."""
 
@@ -79,7 +79,7 @@ def add_both_(
             both = piece.joined(scale, other, other_scale)
             if both is not None:
                 Gradient([both]).add_(total, torch.ones_like(scale), good)
-                left.remove(other)
+                left = [p for p in left if p is not other]
                 break
         else:
             Gradient([piece]).add_(total, scale, good)
@@ -90,8 +90,10 @@ def _closed(pieces: list[Piece]) -> Tensor | None:
     vectors = [p for p in pieces if isinstance(p, Vector)]
     outers = [p for p in pieces if isinstance(p, Outer)]
     lookups = [p for p in pieces if isinstance(p, Lookup)]
+    if len({p.transposed for p in outers}) > 1:
+        return None
     if len(outers) == len(pieces):
-        return outer_squares(outers) if len({p.transposed for p in outers}) == 1 else None
+        return outer_squares(outers)
     if len(lookups) == len(pieces):
         return merged(lookups).squares({})
     if lookups and len(lookups) + len(outers) == len(pieces):

@@ -12,7 +12,7 @@ from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
 from momentree.query.norms import BLOCK, Memo, chunk, squares, wide
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outer:
     """Σ_t b_t a_tᵀ, or its transpose for a weight that is used as `x @ W`. Either `(B, in)` or `(B, T, in)`."""
 
@@ -131,7 +131,7 @@ def outer_squares(pieces: list[Outer]) -> Tensor | None:
     return gram_squares(pieces) if 3 * places * sides < pieces[0].numel or places <= 4 else None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LinearUse:
     """One application of `x @ Wᵀ + bias` (or `x @ W`): `a` as `(B, in)` or `(B, T, in)`."""
 

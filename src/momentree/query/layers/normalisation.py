@@ -12,7 +12,7 @@ from momentree.query.layers.base import NOT_BATCH, Piece, Vector
 from momentree.query.norms import chunk, wide
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ScaleUse:
     """`normalised(x) * weight + bias`.
 

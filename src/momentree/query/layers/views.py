@@ -51,7 +51,7 @@ def view_of(parameter: Tensor, place: int, view: Tensor) -> View | None:
     return View(place, tuple(view.shape), view.stride(), offset, parameter.shape)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Viewed:
     """The gradient with respect to a view, as one with respect to the parameter."""
 
