@@ -143,7 +143,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
         train(data, schema, QUICK, tmp_path / "run", keep_key=True, progress=kill)
     before = json.loads((tmp_path / "run" / "record.json").read_text())
     assert not before["run"]["finished"]
-    resumed = resume(tmp_path / "run", data)
+    moved = data.rename(tmp_path / "moved.parquet")
+    with pytest.raises(InputError, match="no longer where it was"):
+        resume(tmp_path / "run")
+    moved.rename(data)
+    resumed = resume(tmp_path / "run")
     assert resumed.certificate()["finished"]
     other = data.with_name("other.parquet")
     pq.write_table(pq.read_table(data).slice(0, 399), other)

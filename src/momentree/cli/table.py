@@ -104,11 +104,12 @@ def run_train(parsed: argparse.Namespace) -> int:
 def run_resume(parsed: argparse.Namespace) -> int:
     from momentree.tasks.train import resume
 
-    data = parsed.data
-    if data is None:
-        raise InputError("DATA is missing: momentree resume RUN DATA, with the file that the run was started on")
     run = resume(
-        parsed.folder, data, device=parsed.device, scratch=parsed.scratch, progress=None if parsed.quiet else Bar()
+        parsed.folder,
+        parsed.data,
+        device=parsed.device,
+        scratch=parsed.scratch,
+        progress=None if parsed.quiet else Bar(),
     )
     report(run, parsed.json)
     return 0

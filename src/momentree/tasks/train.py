@@ -22,7 +22,7 @@ from momentree.data.readers import open_source
 from momentree.data.schema import Schema
 from momentree.data.table import Table, Tables, read_table
 from momentree.errors import InputError
-from momentree.files import write_text
+from momentree.files import read_json, write_json, write_text
 from momentree.models import make_model
 from momentree.plan import Plan
 from momentree.tasks import defaults
@@ -35,6 +35,8 @@ from momentree.training.run import load, start
 from momentree.update import Update
 
 SCHEMA = "schema.toml"
+WHERE = "data.json"
+"""Where the file was, beside the checkpoints and gone with them: a path may name a person, so it is in no record."""
 Say = Callable[[str], None]
 
 
@@ -162,6 +164,7 @@ def train(
             progress=progress,
         )
         write_text(Path(out) / SCHEMA, schema.to_toml())
+        write_json(run.folder.checkpoints / WHERE, {"data": str(Path(data).resolve())}, mode=0o600)
         return finish(run, tables, choices)
     finally:
         tables.private.close()
@@ -169,7 +172,7 @@ def train(
 
 def resume(
     folder: str | Path,
-    data: str | Path,
+    data: str | Path | None = None,
     *,
     device: str | None = None,
     scratch: str | None = None,
@@ -181,6 +184,7 @@ def resume(
 
     folder = Path(folder)
     record = read_record(folder)
+    data = where_it_was(folder) if data is None else data
     choices = Choices.of(record.get("model") or {})
     schema = Schema.read(folder / SCHEMA)
     task = Task.of(schema, choices.class_weights)
@@ -201,6 +205,19 @@ def resume(
         return finish(run, tables, choices)
     finally:
         tables.private.close()
+
+
+def where_it_was(folder: Path) -> Path:
+    """The file that an unfinished run was started on, if it is still there."""
+    place = folder / "checkpoints" / WHERE
+    if not place.exists():
+        raise InputError(f"run {folder} does not say where its file was: it has finished, or give DATA")
+    data = Path(str(read_json(place, "place of the data").get("data", "")))
+    if not data.exists():
+        raise InputError(
+            f"the file of run {folder} is no longer where it was: give DATA, the same file in its new place"
+        )
+    return data
 
 
 def finish(run: Run, tables: Tables, choices: Choices) -> Run:
