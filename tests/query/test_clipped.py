@@ -130,6 +130,20 @@ def test_autocast_keeps_the_bound_and_leaves_float32_sums():
         assert total_norm(alone) <= query.clip
 
 
+@pytest.mark.parametrize("name", ["mnist-cnn", "transformer-tied", "resnet"])
+def test_autocast_does_not_reach_the_norms(name):
+    """A norm or a sum in bf16 would be wrong by more than the margin."""
+    torch.manual_seed(13)
+    entry = ZOO[name]
+    model = entry.model()
+    x, y = entry.inputs(1), entry.targets(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        query = ClippedGradients(model, entry.loss, clip=1e-3)
+        sums = zeros(query.parameters)
+        query.add_(sums, x, y)
+    assert total_norm(sums) == pytest.approx(query.level, rel=1e-4)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30])
 @pytest.mark.parametrize("name", ["mlp", "mnist-cnn", "resnet", "lora", "reused", "time-first", "parametrised"])
 def test_examples_without_a_finite_gradient_add_exactly_nothing(name, bad):

@@ -87,7 +87,19 @@ def finite(norm_squares: Tensor) -> bool:
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Float32 products are float32 products inside: no tf32, no bf16 passes."""
+    """Float32 products are float32 products inside: no tf32, no bf16 passes, no autocast around it."""
+    if torch.is_autocast_enabled(device.type):
+        return _outside_autocast(device)
+    return _full_precision(device)
+
+
+@contextlib.contextmanager
+def _outside_autocast(device: torch.device) -> Iterator[None]:
+    with torch.autocast(device.type, enabled=False), _full_precision(device):
+        yield
+
+
+def _full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
     matmul, conv = ("cuda", "cudnn") if device.type == "cuda" else ("mkldnn", "mkldnn")
     backends: list[Any] = [
         getattr(getattr(torch.backends, matmul), "matmul", None),
