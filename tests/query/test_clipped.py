@@ -130,18 +130,16 @@ def test_autocast_keeps_the_bound_and_leaves_float32_sums():
         assert total_norm(alone) <= query.clip
 
 
-@pytest.mark.parametrize("name", ["mnist-cnn", "transformer-tied", "resnet"])
-def test_autocast_does_not_reach_the_norms(name):
-    """A norm or a sum in bf16 would be wrong by more than the margin."""
-    torch.manual_seed(13)
-    entry = ZOO[name]
-    model = entry.model()
-    x, y = entry.inputs(1), entry.targets(1)
+@pytest.mark.parametrize("value", [0.3137, 0.51, 0.7717, 0.9])
+def test_autocast_does_not_reach_the_norms(value):
+    """All entries of this gradient are equal, so rounding it to bf16 would move its norm by up to 0.4%."""
+    model = nn.Linear(64, 64, bias=False)
+    x, y = torch.full((1, 37, 64), value), torch.zeros(1, 37, 64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        query = ClippedGradients(model, entry.loss, clip=1e-3)
+        query = ClippedGradients(model, lambda output, target: (output - target).mean(), clip=1e-3)
         sums = zeros(query.parameters)
         query.add_(sums, x, y)
-    assert total_norm(sums) == pytest.approx(query.level, rel=1e-4)
+    assert total_norm(sums) == pytest.approx(query.level, rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e30])

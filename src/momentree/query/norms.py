@@ -88,7 +88,7 @@ def finite(norm_squares: Tensor) -> bool:
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Float32 products are float32 products inside: no tf32, no bf16 passes, no autocast around it."""
-    if torch.is_autocast_enabled(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return _outside_autocast(device)
     return _full_precision(device)
 
