@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -155,7 +155,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self._warn(table, plan, leaks)
         rate = None
         if plan.learning_rate is None and defaults.plain(plan):
-            rate = defaults.learning_rate(plan)
+            rate = defaults.learning_rate(plan, "bounded" if is_regressor(self) else "classes")
         update = default_update(plan, momentum_included=plan.preset.query == "sensitivity-reduced", rate=rate)
         rows = PrivateRows(front.rows(table).astype(np.float32), targets, usable)
         with self._folder() as folder:

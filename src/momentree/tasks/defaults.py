@@ -7,7 +7,7 @@
 4. The step size: noise alone may move the score of a row of norm 1 by `NOISE_ON_A_SCORE`, a predicted number (scaled to
    [−1, 1]) by `NOISE_ON_A_NUMBER` before the falling steps average it away. With r the noise on one
    coordinate of Σ m̂ that the plan states (units of clip / batch), that is η = noise · B / (r · clip); never
-   above `LARGEST_STEP` / clip.
+   above `LARGEST_STEP` / clip (a squared loss is steeper, and diverges sooner: `LARGEST_STEP_ON_A_NUMBER`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ CLIP = 0.3
 NOISE_ON_A_SCORE = 2.5
 NOISE_ON_A_NUMBER = 1.0
 LARGEST_STEP = 256.0
+LARGEST_STEP_ON_A_NUMBER = 24.0
 
 
 def fill(facts: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -48,9 +49,10 @@ def learning_rate(plan: Any, kind: str = "classes") -> float:
     from momentree.strategy.error import iterate_rmse
 
     noise = plan.noise_multiplier * iterate_rmse(plan.strategy, plan.momentum)
-    allowed = NOISE_ON_A_NUMBER if kind == "bounded" else NOISE_ON_A_SCORE
+    number = kind == "bounded"
+    allowed = NOISE_ON_A_NUMBER if number else NOISE_ON_A_SCORE
     natural = allowed * plan.batch_size / max(noise, 1e-12)
-    return float(min(natural, LARGEST_STEP)) / float(plan.clip)
+    return float(min(natural, LARGEST_STEP_ON_A_NUMBER if number else LARGEST_STEP)) / float(plan.clip)
 
 
 def plain(plan: Any) -> bool:
