@@ -10,7 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from momentree.errors import InputError
+from momentree.query.capture import Capture
 from momentree.query.differences import ClippedDifferences
+from momentree.query.layers.embedding import EmbeddingUse
+from momentree.query.layers.gradient import Gradient
+from momentree.query.layers.linear import Outer
 from query.reference import clipped_sum, gradients, norms, relative, zeros
 from query.zoo import ZOO
 
@@ -127,9 +131,6 @@ def squares_by_hand(layer, x, b, other_x, other_b):
 @pytest.mark.parametrize("name", sorted(CLOSED))
 def test_norms_of_small_differences_are_right(name, change):
     """Against float64 arithmetic on the same float32 layer inputs and output gradients."""
-    from momentree.query.capture import Capture
-    from momentree.query.layers.gradient import Gradient
-
     torch.manual_seed(3)
     make, inputs = CLOSED[name]
     layer, x = make(), inputs()
@@ -150,11 +151,20 @@ def test_norms_of_small_differences_are_right(name, change):
     assert torch.allclose(got.sqrt(), want.sqrt(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("angle", [0.0, 1e-2, 1e-4, 1e-6])
+def test_two_outer_products_that_cancel_are_measured_in_float64(angle):
+    """b₁a₁ᵀ and b₂a₂ᵀ nearly opposite: in float32 alone nothing right would be left of the norm of their sum."""
+    torch.manual_seed(7)
+    a, b = torch.randn(2, 5, 300)
+    one, two = Outer(a, b), Outer(a * (1 + angle), -b + angle * torch.randn(5, 300))
+    got = Gradient([one, two]).squares({}, 5, a.device)
+    exact = torch.einsum("no,ni->noi", one.b.double(), one.a.double())
+    exact += torch.einsum("no,ni->noi", two.b.double(), two.a.double())
+    assert torch.allclose(got.sqrt(), exact.flatten(1).norm(dim=1), rtol=1e-5, atol=1e-6)
+
+
 def test_an_embedding_whose_gradients_differ_by_little():
     torch.manual_seed(4)
-    from momentree.query.layers.embedding import EmbeddingUse
-    from momentree.query.layers.gradient import Gradient
-
     index = torch.randint(0, 5, (3, 8))
     b = torch.randn(3, 8, 6)
     other = b * (1 + 1e-7 * torch.randn_like(b))

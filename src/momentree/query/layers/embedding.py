@@ -68,7 +68,7 @@ def tied_squares(lookups: list[Lookup], outers: list[Outer]) -> Tensor:
     """
     table = merged(lookups)
     examples, slots = table.index.shape
-    own = outer_squares(outers)
+    own = outer_squares(outers, {})
     if own is None:
         own, _ = materialised_squares(list(outers), examples, table.b.device, keep=False)
     total = squares(table.gathered()) + own

@@ -29,7 +29,7 @@ class Gradient:
             return None
         if len(self.pieces) > _MANY:
             self.pieces = _joined(self.pieces)
-        closed = self.pieces[0].squares(memo) if len(self.pieces) == 1 else _closed(self.pieces)
+        closed = self.pieces[0].squares(memo) if len(self.pieces) == 1 else _closed(self.pieces, memo)
         if closed is not None:
             return closed
         views = [piece for piece in self.pieces if isinstance(piece, Viewed)]
@@ -86,14 +86,14 @@ def add_both_(
     Gradient(left).add_(total, other_scale, good)
 
 
-def _closed(pieces: list[Piece]) -> Tensor | None:
+def _closed(pieces: list[Piece], memo: Memo) -> Tensor | None:
     vectors = [p for p in pieces if isinstance(p, Vector)]
     outers = [p for p in pieces if isinstance(p, Outer)]
     lookups = [p for p in pieces if isinstance(p, Lookup)]
     if len({p.transposed for p in outers}) > 1:
         return None
     if len(outers) == len(pieces):
-        return outer_squares(outers)
+        return outer_squares(outers, memo)
     if len(lookups) == len(pieces):
         return merged(lookups).squares({})
     if lookups and len(lookups) + len(outers) == len(pieces):

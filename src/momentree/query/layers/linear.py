@@ -124,8 +124,20 @@ def _joined(tensors: list[Tensor], start: int, step: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def outer_squares(pieces: list[Outer]) -> Tensor | None:
+def _pair_squares(one: Outer, two: Outer, memo: Memo) -> Tensor | None:
+    """‖b₁a₁ᵀ + b₂a₂ᵀ‖² in float32, unless the two cancel so far that it would lose more than a digit."""
+    own = squares(one.a, memo) * squares(one.b, memo) + squares(two.a, memo) * squares(two.b, memo)
+    cross = (one.a * two.a).sum(1).double() * (one.b * two.b).sum(1)
+    total = own.add(cross, alpha=2)
+    return None if bool((total < 0.1 * own).any()) else total
+
+
+def outer_squares(pieces: list[Outer], memo: Memo) -> Tensor | None:
     """The norm of the *sum* over several uses, where Gram matrices are the cheaper way."""
+    if len(pieces) == 2 and pieces[0].a.device.type == "cpu" and all(p.a.dim() == 2 for p in pieces):
+        total = _pair_squares(pieces[0], pieces[1], memo)
+        if total is not None:
+            return total
     places = sum(piece.places for piece in pieces)
     sides = pieces[0].a.shape[-1] + pieces[0].b.shape[-1]
     return gram_squares(pieces) if 3 * places * sides < pieces[0].numel or places <= 4 else None
