@@ -9,6 +9,7 @@ import numpy as np
 
 from momentree.paper.reconstruction import reconstruction_weights
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
+from momentree.privacy.sensitivity import sensitivity
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.error import iterate_rmse, momentum_rmse
 from momentree.strategy.toeplitz import Toeplitz
@@ -99,6 +100,10 @@ def figures(plan: Plan) -> dict[str, Any]:
         found["noise_vectors"] = 3 * plan.strategy.noise_vectors
     elif plan.families:
         found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
+    if found["sensitivity_is"] == "upper bound" and plan.steps <= LARGEST_PROFILE:
+        # how far the truth may be below the bound: the worst pattern that a search has found
+        kind = plan.order.participation
+        found["sensitivity_found"] = sensitivity(plan.strategy, kind, plan.steps_per_epoch, search=True).local_search
     return found | {
         "mu": plan.mu,
         "epsilon_lower": bracket.lower,

@@ -76,7 +76,9 @@ def describe(plan: Any) -> str:
 def _sensitivity_line(facts: dict[str, Any]) -> str:
     if facts["sensitivity"] is None or facts["sensitivity_is"] is None:
         return "amplified: no single sensitivity"
-    return f"sensitivity {_several(facts['sensitivity'])} ({facts['sensitivity_is']})"
+    found = facts.get("sensitivity_found")
+    reached = f", a search has reached {found:.5g}" if found is not None else ""
+    return f"sensitivity {_several(facts['sensitivity'])} ({facts['sensitivity_is']}{reached})"
 
 
 def _several(value: Any) -> str:
