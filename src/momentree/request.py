@@ -17,6 +17,9 @@ from momentree.strategy.setting import MEASURES, Measure
 _SIZES = {"": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
+MOST_STEPS = 20_000_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The facts a plan is worked out from; names are those of the command line's flags. None: choose for me."""
@@ -76,6 +79,9 @@ class Request:
             raise InputError(f"batch_size {batch} with {self.algorithm}: it takes all {n} examples; leave it out")
         if batch > n:
             raise InputError(f"batch_size {batch} is above examples {n}: give a batch of at most {n}")
+        steps = -(-n // batch) * whole("epochs", self.epochs)
+        if steps > MOST_STEPS:
+            raise InputError(f"{steps} steps are more than {MOST_STEPS}: give fewer epochs or a larger batch_size")
         given |= {
             "examples": n,
             "batch_size": batch,

@@ -165,6 +165,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("buffers out of range", nothing, [*PLAN, "--strategy", "blt", "--buffers", "9"], "buffers"),
     ("dense above its size", nothing, ["plan", "--examples", "3000", "--batch-size", "1", "--epsilon", "1", "--epochs",
                                        "1", "--strategy", "dense"], "dense"),
+    ("too many steps", nothing, [*PLAN, "--epochs", "1000000000"], "steps"),
     ("zero epochs", nothing, [*PLAN, "--epochs", "0"], "epochs"),
     ("epochs no number", nothing, [*PLAN, "--epochs", "many"], "epochs"),
     ("momentum one", nothing, [*PLAN, "--momentum", "1"], "momentum"),
