@@ -99,12 +99,18 @@ def _outside_autocast(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    matmul, conv = ("cuda", "cudnn") if device.type == "cuda" else ("mkldnn", "mkldnn")
-    backends: list[Any] = [
-        getattr(getattr(torch.backends, matmul), "matmul", None),
-        getattr(getattr(torch.backends, conv), "conv", None),
+_BACKENDS: dict[bool, list[Any]] = {
+    cuda: [
+        getattr(torch.backends.cuda if cuda else torch.backends.mkldnn, "matmul", None),
+        getattr(torch.backends.cudnn if cuda else torch.backends.mkldnn, "conv", None),
     ]
+    for cuda in (False, True)
+}
+"""What carries the switch for the precision of float32 products: on CUDA, and elsewhere."""
+
+
+def _full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    backends = _BACKENDS[device.type == "cuda"]
     if not all(hasattr(backend, "fp32_precision") for backend in backends):
         return _highest()
     if all(backend.fp32_precision in ("none", "ieee") for backend in backends):
