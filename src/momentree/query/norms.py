@@ -107,13 +107,15 @@ _BACKENDS: dict[bool, list[Any]] = {
     for cuda in (False, True)
 }
 """What carries the switch for the precision of float32 products: on CUDA, and elsewhere."""
+_SWITCHES = all(hasattr(backend, "fp32_precision") for pair in _BACKENDS.values() for backend in pair)
+_FULL = ("none", "ieee")
 
 
 def _full_precision(device: torch.device) -> contextlib.AbstractContextManager[None]:
     backends = _BACKENDS[device.type == "cuda"]
-    if not all(hasattr(backend, "fp32_precision") for backend in backends):
+    if not _SWITCHES:
         return _highest()
-    if all(backend.fp32_precision in ("none", "ieee") for backend in backends):
+    if backends[0].fp32_precision in _FULL and backends[1].fp32_precision in _FULL:
         return contextlib.nullcontext()
     return _ieee(backends)
 

@@ -83,8 +83,11 @@ class Vector:
         return wide(self.values[start:stop].flatten(1))
 
     def add_(self, total: Tensor, scale: Tensor) -> None:
-        flat = self.values.flatten(1).to(total.dtype)
-        if total.is_contiguous():
+        flat = self.values if self.values.dim() == 2 else self.values.flatten(1)
+        flat = flat if flat.dtype == total.dtype else flat.to(total.dtype)
+        if total.dim() == 1:
+            total.addmv_(flat.t(), scale)
+        elif total.is_contiguous():
             total.view(-1).addmv_(flat.t(), scale)
         else:
             total += torch.mv(flat.t(), scale).view(total.shape)
