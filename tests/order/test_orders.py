@@ -108,6 +108,18 @@ def test_what_a_row_draws_does_not_depend_on_how_many_rows_there_are():
             make(name, shape, parts=5 if name == "cyclic-poisson" else None).batch(1, KEY, rows=101)
 
 
+def test_whether_two_rows_share_a_part_does_not_tell_of_a_third_where_n_is_declared():
+    """N = 2 is declared; rows a, t, b against a, b. Dealt evenly, a and b would never share a part in the second."""
+    order = make("cyclic-poisson", Shape(2, 1, 1), parts=2, declared=True)  # rate 1: a step takes its part whole
+    keys = [bytes([i % 256, i // 256]) * 16 for i in range(600)]
+
+    def shared(rows: int, a: int, b: int) -> float:
+        return float(np.mean([len({a, b} & set(order.batch(1, key, rows=rows).tolist())) != 1 for key in keys]))
+
+    assert shared(3, 0, 2) == pytest.approx(0.5, abs=0.09)  # 4.4 standard deviations
+    assert shared(2, 0, 1) == pytest.approx(0.5, abs=0.09)
+
+
 def test_persons_draw_together_and_rows_without_a_person_never_take_part():
     shape = Shape(60, 10, 3)
     units = np.repeat(np.arange(20), 3)

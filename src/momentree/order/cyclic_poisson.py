@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from momentree.errors import InputError, whole
 from momentree.order.base import Indices
-from momentree.order.draws import below, permutation, subkey, words
+from momentree.order.draws import permutation, subkey
 from momentree.order.poisson import bernoulli
-from momentree.order.sampled import Sampled, members
+from momentree.order.sampled import Sampled, members, places
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,15 @@ class CyclicPoisson(Sampled):
         return self.parts * self.shape.batch_size / self.shape.examples
 
     def _parts(self, key: bytes, drawers: int) -> Indices:
-        """Rows within N are dealt evenly by a random order; rows beyond a declared N draw a part each."""
-        inside = permutation(subkey(key, self.name, "parts"), self.shape.examples)[:drawers] % self.parts
-        beyond = max(0, drawers - self.shape.examples)
-        return np.concatenate([inside, below(words(subkey(key, self.name, "beyond"), beyond), self.parts)])
+        """With a counted N rows are dealt evenly, by a random order; with a declared N every row draws its own part.
+
+        Where one row more or fewer is told apart, the later rows move up by one: their joint law has to be the same at
+        every number of rows, and parts dealt evenly up to N are not.
+        """
+        sub = subkey(key, self.name, "parts")
+        if self.declared:
+            return places(sub, drawers, self.parts)
+        return permutation(sub, self.shape.examples)[:drawers] % self.parts
 
     def batch(self, step: int, key: bytes, rows: int | None = None, units: Indices | None = None) -> Indices:
         self.shape.where(step)
