@@ -63,10 +63,7 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
     The ε is the planned one also where a run ended early: the account of a prefix is a claim only if the stop was fixed
     without looking at the run. A run whose noise was drawn in several attempts pays for each of them.
     """
-    if run.noise_source != "chacha20":
-        claim = None
-    else:
-        claim = plan.bracket.upper if run.attempts == 1 else _repeated(plan, run.attempts)
+    claim = epsilon_of_attempts(plan, run.attempts) if run.noise_source == "chacha20" else None
     unit = "person" if run.unit_column else "example"
     figures = plan.to_dict(alternatives=False)
     facts = {
@@ -102,8 +99,9 @@ def certificate(plan: Plan, run: RunFacts) -> dict[str, Any]:
     return facts
 
 
-def _repeated(plan: Plan, attempts: int) -> float:
-    return epsilon_within(compose([plan.account] * attempts), plan.delta).upper
+def epsilon_of_attempts(plan: Plan, attempts: int) -> float:
+    """ε at the plan's δ of a run whose noise was drawn so many times: each time is priced as a whole run."""
+    return plan.bracket.upper if attempts == 1 else epsilon_within(compose([plan.account] * attempts), plan.delta).upper
 
 
 def together(plan: Plan, run: RunFacts) -> float:
@@ -125,6 +123,11 @@ def _caveats(plan: Plan, run: RunFacts) -> list[str]:
         caveats.append("the noise came from a generator that is not secret: an experiment, no guarantee")
     if not run.finished:
         caveats.append("the run has not finished; the figure is that of the whole plan")
+    if run.attempts > 1:
+        caveats.append(
+            f"noise was drawn afresh {run.attempts - 1} time(s) in the middle of the run; the figure counts "
+            f"{run.attempts} whole runs, and holds where that was not decided by looking at what they released"
+        )
     if plan.account.failure_probability:
         caveats.append("certified on a random sample; its chance of being wrong is part of delta")
     return [*caveats, *run.caveats]
@@ -146,12 +149,14 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
         if before
         else ""
     )
+    attempts = int(facts["attempts"])
+    again = f"The run was taken up {attempts - 1} time(s) with fresh noise, which is counted. " if attempts > 1 else ""
     factor = math.exp(min(float(facts["epsilon"]), 700.0))
     return (
         f"The model was trained on {plan.examples} rows in {plan.steps} steps. Whoever sees the model, and every step "
         f"of its training, learns little about {change}: the probability of anything that could be concluded from it "
         f"changes by a factor of at most {factor:.4g} (epsilon = {facts['epsilon']:.4g}), except with a probability "
-        f"of at most {plan.delta:g} (delta). {earlier}"
+        f"of at most {plan.delta:g} (delta). {earlier}{again}"
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "

@@ -35,6 +35,10 @@ def add_arguments(commands: Any) -> None:
     resume = commands.add_parser("resume", help="go on where a run stopped")
     resume.add_argument("folder", metavar="RUN")
     resume.add_argument("data", metavar="DATA", nargs="?", help="where the file has moved")
+    resume.add_argument("--moved", action="store_true", help="this folder is a copy, and the only one that is used")
+    resume.add_argument(
+        "--fork", action="store_true", help="with fresh noise, where nothing else can go on; each attempt is paid for"
+    )
     add_machine_flags(resume)
     add_json_flag(resume)
     resume.set_defaults(run=run_resume)
@@ -109,6 +113,8 @@ def run_resume(parsed: argparse.Namespace) -> int:
         parsed.data,
         device=parsed.device,
         scratch=parsed.scratch,
+        moved=parsed.moved,
+        fork=parsed.fork,
         progress=None if parsed.quiet else Bar(),
     )
     report(run, parsed.json)

@@ -176,6 +176,8 @@ def resume(
     *,
     device: str | None = None,
     scratch: str | None = None,
+    moved: bool = False,
+    fork: bool = False,
     progress: Callable[[Any], None] | None = None,
 ) -> Run:
     """Go on with a run of `train` where it stopped; the same file, or one line that says that it differs."""
@@ -200,6 +202,8 @@ def resume(
             update=update_of(plan, task),
             device=device,
             units=tables.private.groups if plan.order.secret and schema.group is not None else None,
+            moved=moved,
+            fork=fork,
             progress=progress,
         )
         return finish(run, tables, choices)

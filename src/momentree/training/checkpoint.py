@@ -57,9 +57,14 @@ def digest_of(path: Path) -> str:
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
-    """Write checkpoint `step`, durable when this returns; older ones are removed afterwards."""
-    final = folder / f"step-{step:09d}"
-    aside = folder / f".step-{step:09d}.writing"
+    """Write checkpoint `step`, durable when this returns; older ones are removed afterwards.
+
+    The first checkpoint of a later attempt is at the step of the one it starts from: its name tells them apart, so that
+    at every moment one of them is whole.
+    """
+    attempts = int(facts.get("attempts", 1))
+    name = f"step-{step:09d}" + (f"-attempt-{attempts:05d}" if attempts > 1 else "")
+    final, aside = folder / name, folder / f".{name}.writing"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(mode=0o700)
     write_tensors(aside / TENSORS, tensors)
@@ -84,11 +89,17 @@ def newest(folder: Path) -> Path:
     return found[-1]
 
 
-def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts of a checkpoint, checked against its own digest."""
+def facts_of(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself."""
     facts = read_json(path / FACTS, "checkpoint")
     if not isinstance(facts, dict) or facts.get("version") != VERSION:
         raise InputError(f"checkpoint {path} has another version than {VERSION}: use the release that wrote it")
+    return facts
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of a checkpoint, checked against its own digest."""
+    facts = facts_of(path)
     try:
         right = digest_of(path / TENSORS) == facts.get("tensors_sha256")
         tensors = safetensors.torch.load_file(path / TENSORS) if right else {}

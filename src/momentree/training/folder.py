@@ -17,7 +17,7 @@ from typing import Any
 from momentree.errors import InputError
 from momentree.files import read_json
 
-KEY, LOG = "noise.key", "releases.log"
+KEY, LOGS = "noise.key", "releases*.log"
 CHECKPOINTS, WAITING = "checkpoints", "waiting"
 
 
@@ -83,6 +83,10 @@ class Folder:
     def waiting(self) -> Path:
         return self.path / WAITING
 
+    def log(self, attempt: int) -> Path:
+        """The releases that one attempt has shown: a later one does not have to repeat them."""
+        return self.path / ("releases.log" if attempt == 1 else f"releases-{attempt}.log")
+
     def write_secrets(self, secrets: dict[str, str]) -> None:
         """The key and what recognises the data under it: a new file, readable by its owner only, durable."""
         handle = os.open(self.path / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -105,7 +109,8 @@ class Folder:
         if secrets.get("place") != str((self.path / KEY).stat().st_ino) and not moved:
             raise InputError(
                 f"{self.path} is a copy of the folder the run was started in: if the original can still go on, the "
-                "same noise would be used twice; resume the original, or say moved=True if this copy is the only one"
+                "same noise would be used twice; resume the original, or say --moved (load(moved=True)) if this copy "
+                "is the only one"
             )
         return secrets
 
@@ -122,7 +127,8 @@ class Folder:
             durable(self.path)
         for name in (CHECKPOINTS, WAITING):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        (self.path / LOG).unlink(missing_ok=True)
+        for log in self.path.glob(LOGS):
+            log.unlink()
 
 
 def durable(folder: Path) -> None:

@@ -7,13 +7,14 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 import momentree
-from momentree.certificate import RunFacts, certificate, run_facts_dict
+from momentree.certificate import RunFacts, certificate, epsilon_of_attempts, run_facts_dict
 from momentree.errors import InputError
 from momentree.figures import noise_profile
 from momentree.files import write_json
@@ -113,22 +114,42 @@ class Ledger:
         notes = dict(kept["notes"])
         self.notes = Notes(**notes | {name: tuple(notes[name]) for name in ("public_facts", "caveats")})
 
-    def same_run(self, facts: dict[str, Any]) -> None:
-        """Refuse a checkpoint of another plan, other code or another number of threads."""
+    @property
+    def attempts(self) -> int:
+        """How often noise was drawn for this run: 1, and one more for every fork."""
+        return int(self.identity.get("attempts", 1))
+
+    @cached_property
+    def epsilon(self) -> float:
+        """ε of all attempts at the plan's δ."""
+        return float(self.plan.epsilon) if self.attempts == 1 else epsilon_of_attempts(self.plan, self.attempts)
+
+    def same_run(self, facts: dict[str, Any], *, shown: int, fork: bool = False) -> None:
+        """Refuse a checkpoint of another plan or other code; where steps after it were shown, of other threads too.
+
+        What nobody has seen may be computed again with other roundings, and a fork draws noise that nobody has seen.
+        """
+        version = (
+            "another version of momentree or torch: install the one that started it, or go on with fresh noise, both "
+            "attempts counted: momentree resume --fork, or load(fork=True)"
+        )
         for name, what in (
             ("plan_digest", "another plan: give the one in its plan.toml"),
-            ("code", "another version of momentree or torch: install the one that started it"),
+            *(() if fork else (("code", version),)),
             ("run_id", "another run"),
             ("precision", "another precision: give the precision= of the start"),
             ("first_weights", "other first weights"),
             ("update_facts", "another update: give the update= of the start"),
         ):
             if facts.get(name) != self.identity[name]:
-                raise InputError(f"the checkpoint is of {what}; the same noise is never used for two different values")
-        if facts.get("threads") != self.identity["threads"]:
+                raise InputError(
+                    f"the same noise is never used for two different values, and the checkpoint is of {what}"
+                )
+        if facts.get("threads") != self.identity["threads"] and shown > int(facts["step"]) and not fork:
             raise InputError(
-                f"the run used {facts.get('threads')} threads and this process has {self.identity['threads']}: sums "
-                f"would round differently; call torch.set_num_threads({facts.get('threads')}) first"
+                f"the run used {facts.get('threads')} threads and this process has {self.identity['threads']}: steps "
+                f"{int(facts['step']) + 1} to {shown} were shown and would round differently; call "
+                f"torch.set_num_threads({facts.get('threads')}) first, or go on with fresh noise by load(fork=True)"
             )
 
     def run_facts(self, run: Run, *, finished: bool) -> RunFacts:
@@ -136,6 +157,7 @@ class Ledger:
             steps_done=run.done,
             finished=finished,
             noise_source=self.noise_source,
+            attempts=self.attempts,
             initial_weights=self.initial_weights,
             holdout=self._held_out_was,
             unit_column=self.notes.unit_column,
@@ -167,7 +189,7 @@ class Ledger:
                 "released_norm": kept["released_norm"],
                 "noise_norm": expected_noise(self.plan, kept["steps"], parameters),
             },
-            "epsilon": prefix_points(self.plan, run.done) if run.finished else [],
+            "epsilon": prefix_points(self.plan, run.done) if run.finished and self.attempts == 1 else [],
             "held_out": kept["held_out"],
             "result": {"steps_done": run.done, **(self.last_held_out or {})},
             "environment": {

@@ -20,7 +20,7 @@ from momentree.order.base import Indices
 from momentree.training import checkpoint as checkpoints
 from momentree.training.data import Batch, Rows
 from momentree.training.digests import release_digest
-from momentree.training.folder import LOG, Folder
+from momentree.training.folder import Folder
 from momentree.training.heldout import HeldOut
 from momentree.training.interrupts import deferred_interrupts
 from momentree.training.ledger import Ledger
@@ -35,7 +35,7 @@ from momentree.update import Update
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What may be shown of a step at any time: public numbers. `epsilon` is the planned one, whatever was seen."""
+    """What may be shown of a step at any time: public numbers. `epsilon`: of the whole plan, all attempts counted."""
 
     step: int
     steps: int
@@ -87,7 +87,7 @@ class Run:
         self._keep_key = keep_key
         self._precision = precision
         self._progress = progress
-        self._log = ReleaseLog(folder.path / LOG)
+        self._log = ReleaseLog(folder.log(ledger.attempts))
         self._log.check_complete()
         self._modes = modes(model)
         self._untouched = Untouched(model)
@@ -179,7 +179,7 @@ class Run:
             step=self.done,
             steps=self.steps,
             epoch=-(-self.done // int(self.plan.shape.steps_per_epoch)),
-            epsilon=float(self.plan.epsilon),
+            epsilon=self.ledger.epsilon,
             delta=float(self.plan.delta),
         )
 
@@ -251,16 +251,19 @@ class Run:
         self._saved = self.done
         self.ledger.write(self, finished=False)
 
-    def restore(self) -> int:
-        """Go back to the newest checkpoint: weights, update, release, step."""
+    def restore(self, *, fork: bool = False) -> int:
+        """Go back to the newest checkpoint: weights, update, release, step. A fork is durable before it goes on."""
         tensors, facts = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
-        self.ledger.same_run(facts)
+        self.ledger.same_run(facts, shown=self._log.last, fork=fork)
         self._load_weights(tensors)
         self._untouched = Untouched(self.model)
         self._update.load_state_dict(checkpoints.together("update", tensors, facts["update"]))
         self.done = self._saved = int(facts["step"])
         self._release.load_state(checkpoints.together("release", tensors, facts["release"]), self.done)
         self.ledger.grow(facts["record"])
+        if fork:
+            self._saved = -1
+            self.checkpoint()
         return self.done
 
     def _load_weights(self, tensors: dict[str, Tensor]) -> None:
@@ -318,6 +321,8 @@ class Run:
 
     def epsilon_so_far(self, *, stop_fixed_in_advance: bool = False) -> float:
         """ε at the plan's δ if the run ended here: the planned one, unless the stop was fixed without looking."""
+        if self.ledger.attempts > 1:
+            return self.ledger.epsilon
         return epsilon_so_far(self.plan, self.done, stop_fixed_in_advance=stop_fixed_in_advance)
 
     def evaluate(self, held_out: Any, held_out_is: str | None = None) -> dict[str, float]:

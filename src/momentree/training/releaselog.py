@@ -59,7 +59,8 @@ class ReleaseLog:
         if cut and self.reserved > self.last:
             raise CheckError(
                 f"the machine stopped while steps up to {self.reserved} may have been shown and the log ends at step "
-                f"{self.last}: a replay cannot be checked, so this run is not resumed; start another"
+                f"{self.last}: a replay cannot be checked, so the run goes on with fresh noise only and both attempts "
+                "are counted: momentree resume --fork, or load(fork=True)"
             )
 
     def before_showing(self, step: int, digest: str) -> None:
@@ -68,8 +69,10 @@ class ReleaseLog:
         if seen is not None:
             if seen != digest:
                 raise CheckError(
-                    f"step {step} was shown before and its replay differs (another machine, library or thread count): "
-                    "the run stops, for the same noise on another value would disclose the difference; start another"
+                    f"step {step} was shown before and its replay differs (another machine or library): the run stops, "
+                    "for the same noise on another value would disclose the difference; go on where it started, or "
+                    "with fresh noise from the last checkpoint on, both attempts counted: momentree resume --fork, or "
+                    "load(fork=True)"
                 )
             return
         if step > self.reserved:

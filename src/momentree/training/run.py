@@ -25,6 +25,7 @@ from momentree.training.data import Rows
 from momentree.training.defaults import default_update
 from momentree.training.digests import code_version, weights_digest
 from momentree.training.folder import Folder
+from momentree.training.fork import FIRST, Attempt, attempt_of
 from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
 from momentree.training.precision import PRECISIONS, check_weights, prepare
@@ -103,12 +104,16 @@ def load(
     physical_batch_size: int | None = None,
     units: Indices | None = None,
     moved: bool = False,
+    fork: bool = False,
     progress: Progress | None = None,
 ) -> Run:
     """Go on where a run stopped: the same key, plan, data and code, or one line that says which of them differs.
 
     A copy of a folder is refused, because the original may go on too, and two runs that part would use the same noise
     on different values. `moved=True` says that no other copy is or will be used.
+
+    `fork=True` goes on where none of that is possible: from the last checkpoint with noise drawn afresh, by another
+    version or on another machine too. The certificate then counts one attempt more (`training/fork.py`).
     """
     from momentree.plan import Plan
 
@@ -120,7 +125,7 @@ def load(
             "finished model is in its model.safetensors"
         )
     try:
-        kept = folder.read_secrets(moved=moved)
+        kept = folder.read_secrets(moved=moved or fork)
         key = _key_of(kept)
         plan = Plan(**read_plan_facts(Path(path) / "plan.toml"))
         rows = _rows(plan, model, loss, dataset, device=device, loss_of_batch=loss_of_batch, workers=workers)
@@ -135,8 +140,9 @@ def load(
             key=key, data=data, run_id=str(kept.get("run_id")), first_weights=str(kept.get("first_weights")),
             loss_of_batch=loss_of_batch, update=update, precision=precision, physical_batch_size=physical_batch_size,
             keep_key=kept.get("keep") == "yes", units=units, progress=progress, initial_weights="",
+            attempt=attempt_of(folder.checkpoints, plan, fork=fork),
         )  # fmt: skip
-        run.restore()
+        run.restore(fork=fork)
     except BaseException:
         folder.close()
         raise
@@ -213,13 +219,14 @@ def _assemble(
     progress: Progress | None,
     initial_weights: str,
     notes: Notes | None = None,
+    attempt: Attempt = FIRST,
 ) -> Run:
     digest, code = plan.digest(), code_version()
 
     def subkey(purpose: str) -> bytes:
         return derive_subkey(
             key, run_id=run_id, plan_digest=digest, code_version=code, data_digest=data,
-            weights_digest=first_weights, purpose=purpose,
+            weights_digest=first_weights, purpose=attempt.purpose(purpose),
         )  # fmt: skip
 
     if plan.adjacency == "add-remove":
@@ -245,6 +252,7 @@ def _assemble(
         "run_id": run_id,
         "first_weights": first_weights,
         "threads": torch.get_num_threads(),
+        **attempt.identity(),
     }
     return Run(
         plan=plan,
