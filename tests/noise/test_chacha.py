@@ -11,8 +11,8 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from momentree.noise import chacha
-from momentree.noise.layout import COORDINATES, FIRST_LOW_BLOCK, LOW_BLOCKS, PAIRS, TILE, TILE_BLOCKS
-from momentree.noise.normals import KeyedNormals, _Workspace, keystream_into
+from momentree.noise.layout import COORDINATES, FIRST_LOW_BLOCK, LOW_BLOCKS, PAIRS, TILE, TILE_BLOCKS, nonce
+from momentree.noise.normals import KeyedNormals, _Workspace, cipher_of, keystream_into
 
 KEY = bytes(range(32))
 CUDA = pytest.param(
@@ -63,7 +63,7 @@ def test_the_keystream_is_that_of_the_cryptography_package(device, block):
     theirs = Cipher(algorithms.ChaCha20(KEY, name), mode=None).encryptor().update(bytes(64 * count))
     assert ours == theirs
     out = np.empty(64 * count, np.uint8)
-    keystream_into(out, KEY, stream, row, block)
+    keystream_into(out, cipher_of(KEY), nonce(stream, row), block)
     assert out.tobytes() == theirs
 
 
@@ -151,10 +151,10 @@ def test_a_device_is_given_the_words_of_the_cpus_layout():
     """The low halves come from blocks of their own, as on the CPU."""
     work = _Workspace(1, np.float64)
     assert work.low is not None
-    keystream_into(work.low, KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS)
+    keystream_into(work.low, cipher_of(KEY), nonce(4, 5), FIRST_LOW_BLOCK + 6 * LOW_BLOCKS)
     low = chacha.keystream(KEY, 4, 5, FIRST_LOW_BLOCK + 6 * LOW_BLOCKS, LOW_BLOCKS, torch.device("cpu"))
     assert as_bytes(low) == work.low.tobytes()
-    keystream_into(work.words, KEY, 4, 5, 6 * TILE_BLOCKS)
+    keystream_into(work.words, cipher_of(KEY), nonce(4, 5), 6 * TILE_BLOCKS)
     words = chacha.keystream(KEY, 4, 5, 6 * TILE_BLOCKS, TILE_BLOCKS, torch.device("cpu")).view(-1)
     high, less, angle = work.split()
     assert np.array_equal(words[:PAIRS].numpy(), high[0])

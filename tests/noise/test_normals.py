@@ -24,8 +24,9 @@ from momentree.noise.layout import (
     TILE,
     TILE_BLOCKS,
     TILES,
+    nonce,
 )
-from momentree.noise.normals import KeyedNormals, _Workspace, keystream_into, normals_into
+from momentree.noise.normals import KeyedNormals, _Workspace, cipher_of, keystream_into, normals_into
 
 KEY = bytes(range(32))
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -68,7 +69,7 @@ def test_values_are_those_of_the_formula_on_the_words_of_the_layout(dtype):
     low = [None] * PAIRS
     if dtype == torch.float64:
         late = np.empty(LOW_BLOCKS * 64, np.uint8)
-        keystream_into(late, KEY, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
+        keystream_into(late, cipher_of(KEY), nonce(stream, row), FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
         low = late.view("<u4").tolist()
     for p in range(0, PAIRS, 7):
         x, y, r = ideal(int(radius[p]), int(angle[p]), low[p])

@@ -179,6 +179,59 @@ def test_bits_do_not_depend_on_threads_or_chunks(strategy, monkeypatch):
             assert torch.equal(one, run(LARGE, threads))
 
 
+class OneByOne:
+    """A source that draws single rows only."""
+
+    name = "one by one"
+
+    def fill_(self, out, stream, row, start):
+        SOURCE.fill_(out, stream, row, start)
+
+
+@EVERY
+@pytest.mark.parametrize("size", [7, 2048, 5000, 30_000, 33_000])
+def test_drawing_ahead_changes_no_bit(strategy, size):
+    """Rows of 1, 2, 3 and 15 tiles are drawn ahead, from anywhere within a tile; from 17 tiles on they are not."""
+    place = {"shapes": [size], "dtype": torch.float32, "offset": 100}
+    ahead, plain = make(strategy, **place), make(strategy, source=OneByOne(), **place)
+    assert (ahead._ahead is not None) == (size < 33_000)
+    assert plain._ahead is None
+    for step in range(1, strategy.steps + 1):
+        if step == 5:  # a jump back: what is held ahead belongs to other steps
+            ahead.rebuild(2)
+            ahead.next_(blocks([size], torch.float32))
+            ahead.next_(blocks([size], torch.float32))
+        one, two = blocks([size], torch.float32), blocks([size], torch.float32)
+        ahead.next_(one)
+        plain.next_(two)
+        assert torch.equal(one[0], two[0])
+
+
+@pytest.mark.parametrize("strategy", [Tree(64, 0.9), Blt(40, np.array([0.3] * 4), np.array([0.9] * 4))])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_beyond_the_slots_memory_does_not_grow_with_the_model(strategy, threads, monkeypatch):
+    """What torch and numpy are asked for in 34 steps: the slots, and under 2 MiB a thread, whatever the size."""
+    asked = []
+    for name in ("empty", "zeros"):
+        for library in (torch, np):
+            made = getattr(library, name)
+
+            def record(*shape, made=made, **rest):
+                result = made(*shape, **rest)
+                asked.append(result.nbytes)
+                return result
+
+            monkeypatch.setattr(library, name, record)
+    for size in (2**13, 2**15, 2**18, 2**21):
+        noise = torch.ones(size)
+        asked.clear()
+        stream = make(strategy, source=KeyedNormals(KEY), shapes=[size], dtype=torch.float32, threads=threads)
+        for _ in range(34):
+            stream.add_([noise], 0.5)
+        beyond = sum(asked) - 4 * size * strategy.noise_vectors
+        assert 2**17 < beyond <= threads * 2**21
+
+
 def test_shards_draw_what_the_whole_draws():
     strategy, total = Blt(9, np.array([0.3, 0.1]), np.array([0.9, 0.5])), 5000
     whole = steps_of(make(strategy, shapes=[total]), 9, shapes=[total])
@@ -255,8 +308,8 @@ def test_two_streams_of_one_key_differ_and_the_same_one_repeats():
 def test_rebuilding_draws_only_the_rows_that_matter():
     """A hundred thousand steps of a tree, a band or restarts: rows in the dozens."""
     steps = 10**5
-    assert sum(len(p.drawn) for p in live(Tree(steps, 1.0), steps - 1)) <= 20
-    assert sum(len(p.drawn) for p in live(Bisr(steps, np.array([1.0, -0.5, -0.2])), steps - 1)) == 2
+    assert sum(len(p.drawn) for _, p in live(Tree(steps, 1.0), steps - 1)) <= 20
+    assert sum(len(p.drawn) for _, p in live(Bisr(steps, np.array([1.0, -0.5, -0.2])), steps - 1)) == 2
     blocks_of_seven = Restarted(Blt(7, np.array([0.3]), np.array([0.9])), steps // 7, None)
     assert len(live(blocks_of_seven, 7 * 1000 + 3)) == 3
     assert live(Identity(steps), steps) == []

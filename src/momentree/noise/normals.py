@@ -31,11 +31,12 @@ holds exactly, is added to the mantissa's distance from 1.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -56,9 +57,9 @@ from momentree.noise.layout import (
     nonce,
 )
 
-CHUNK_TILES = 64
-"""131,072 normals at a time, 3 MB of scratch in float32: near enough to the core, and operations of several µs each, so
-that two threads seldom wait for each other's turn at the interpreter (chunks of a quarter take 1.3 times as long)."""
+CHUNK_TILES = 32
+"""65,536 normals at a time, 1 MiB of scratch in float32: near enough to the core, and operations of several µs each, so
+that calls cost little and two threads seldom wait for each other's turn at the interpreter."""
 ZEROS = bytes(2**15)
 """What is encrypted, piece by piece: it stays in the first-level cache."""
 
@@ -98,32 +99,42 @@ class KeyedNormals:
         for tile in range(first, last, CHUNK_TILES):
             tiles = min(CHUNK_TILES, last - tile)
             low, high = tile * TILE - start, (tile + tiles) * TILE - start
-            work = self._workspace(tiles, flat.dtype)
+            work = self._local.workspace(tiles, flat.dtype)
+            self._keystream(work, 0, tiles, stream, row, tile)
             if low >= 0 and high <= len(values):
-                self._tiles(values[low:high], work, stream, row, tile)
+                normals_into(values[low:high], work)
             else:  # a chunk that is wanted in part is drawn whole: at most 2,047 normals too many at either end
-                self._tiles(work.whole, work, stream, row, tile)
+                normals_into(work.whole, work)
                 values[max(low, 0) : high] = work.whole[max(-low, 0) : len(values) - low]
         return out
 
-    def _workspace(self, tiles: int, dtype: torch.dtype) -> _Workspace:
-        """This thread's buffers for so many tiles, made once: fresh pages cost more than the arithmetic in them."""
-        kept = self._local.kept.setdefault(dtype, {})
-        if tiles not in kept:
-            largest = max(kept, default=0)
-            if tiles < largest:
-                kept[tiles] = kept[largest].part(tiles)
-            else:
-                kept.clear()
-                kept[tiles] = _Workspace(tiles, np.float32 if dtype == torch.float32 else np.float64)
-        return kept[tiles]
+    def fill_rows_(self, out: Tensor, stream: int, rows: Sequence[int], start: int) -> Tensor:
+        """Line k of `out` as `fill_` would draw it for rows[k]; on the CPU only, for rows of up to CHUNK_TILES tiles.
 
-    def _tiles(self, out: NDArray[Any], work: _Workspace, stream: int, row: int, tile: int) -> None:
-        """All of `out`, which is a whole number of tiles from `tile` on."""
-        keystream_into(work.words, self._subkey, stream, row, tile * TILE_BLOCKS)
+        Where rows are short, calls cost more than numbers: several are drawn with the calls of one.
+        """
+        flat_of(out)
+        lines = out.detach().numpy()
+        first, last = start // TILE, -(-(start + lines.shape[1]) // TILE)
+        low, tiles = start - first * TILE, last - first
+        together = max(1, CHUNK_TILES // tiles)
+        for at in range(0, len(rows), together):
+            part = rows[at : at + together]
+            work = self._local.workspace(len(part) * tiles, out.dtype)
+            for k, row in enumerate(part):
+                self._keystream(work, k * tiles, tiles, *check_place(stream, row, start, lines.shape[1])[:2], first)
+            normals_into(work.whole, work)
+            lines[at : at + len(part)] = work.whole.reshape(len(part), -1)[:, low : low + lines.shape[1]]
+        return out
+
+    def _keystream(self, work: _Workspace, at: int, tiles: int, stream: int, row: int, tile: int) -> None:
+        """The words of so many tiles of a row, `tile` the first, into those of the workspace from `at` on."""
+        cipher, name = self._local.cipher(self._subkey), nonce(stream, row)
+        part = slice(at * TILE_BLOCKS * 64, (at + tiles) * TILE_BLOCKS * 64)
+        keystream_into(work.words[part], cipher, name, tile * TILE_BLOCKS)
         if work.low is not None:
-            keystream_into(work.low, self._subkey, stream, row, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
-        normals_into(out, work)
+            part = slice(at * LOW_BLOCKS * 64, (at + tiles) * LOW_BLOCKS * 64)
+            keystream_into(work.low[part], cipher, name, FIRST_LOW_BLOCK + tile * LOW_BLOCKS)
 
 
 def flat_of(out: Tensor) -> Tensor:
@@ -137,30 +148,55 @@ def flat_of(out: Tensor) -> Tensor:
 
 def check_place(stream: int, row: int, start: int, count: int) -> tuple[int, int, int]:
     """The names of the numbers asked for, if they fit: a name that wrapped would be drawn twice."""
-    stream = whole("stream", stream, at_least=0, at_most=2**32 - 1)
+    if type(stream) is not int or not 0 <= stream < 2**32:
+        stream = whole("stream", stream, at_least=0, at_most=2**32 - 1)
     if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < 2**64:
         raise InputError(f"row {row!r} cannot be drawn: give a whole number from 0 to 2^64 - 1")
-    start = whole("start", start, at_least=0)
+    if type(start) is not int or start < 0:
+        start = whole("start", start, at_least=0)
     if start + count > COORDINATES:
         raise InputError(f"coordinate {start + count - 1} is out of range: a row has {COORDINATES}; use another stream")
     return stream, row, start
 
 
-def keystream_into(out: NDArray[np.uint8], subkey: bytes, stream: int, row: int, block: int) -> None:
-    """The keystream of (stream, row) from a block on: what ChaCha20 makes of zeros."""
-    start = block.to_bytes(4, "little") + nonce(stream, row)
-    encryptor = Cipher(algorithms.ChaCha20(subkey, start), mode=None).encryptor()
+def keystream_into(out: NDArray[np.uint8], cipher: CipherContext, name: bytes, block: int) -> None:
+    """The keystream of a row from a block on: what ChaCha20 makes of zeros. `cipher` is started anew."""
+    cipher.reset_nonce(block.to_bytes(4, "little") + name)
     target, zeros = out.data, memoryview(ZEROS)
     for at in range(0, len(out), len(ZEROS)):
         piece = target[at : at + len(ZEROS)]
-        encryptor.update_into(zeros[: len(piece)], piece)
+        cipher.update_into(zeros[: len(piece)], piece)
+
+
+def cipher_of(subkey: bytes) -> CipherContext:
+    """ChaCha20 under a subkey, for `keystream_into`; one thread's at a time."""
+    return Cipher(algorithms.ChaCha20(subkey, bytes(16)), mode=None).encryptor()
 
 
 class _PerThread(threading.local):
-    """The workspaces of one thread, by precision and number of tiles."""
+    """One thread's cipher, and its workspaces by precision and number of tiles."""
 
     def __init__(self) -> None:
-        self.kept: dict[torch.dtype, dict[int, _Workspace]] = {}
+        self._kept: dict[torch.dtype, dict[int, _Workspace]] = {}
+        self._cipher: CipherContext | None = None
+
+    def cipher(self, subkey: bytes) -> CipherContext:
+        """Made once: to name another row costs a fifth of a new one."""
+        if self._cipher is None:
+            self._cipher = cipher_of(subkey)
+        return self._cipher
+
+    def workspace(self, tiles: int, dtype: torch.dtype) -> _Workspace:
+        """Buffers for so many tiles, made once: fresh pages cost more than the arithmetic in them."""
+        kept = self._kept.setdefault(dtype, {})
+        if tiles not in kept:
+            largest = max(kept, default=0)
+            if tiles < largest:
+                kept[tiles] = kept[largest].part(tiles)
+            else:
+                kept.clear()
+                kept[tiles] = _Workspace(tiles, np.float32 if dtype == torch.float32 else np.float64)
+        return kept[tiles]
 
 
 class _Workspace:
@@ -199,6 +235,7 @@ def normals_into(out: NDArray[Any], work: _Workspace) -> None:
     real, bits = work.precision, work.bits
     form = FLOAT32 if bits is np.int32 else FLOAT64
     f, s, p, q, level = work.real
+    f_bits: NDArray[Any] = f.view(bits)
     s_bits: NDArray[Any] = s.view(bits)
     p_bits: NDArray[Any] = p.view(bits)
     q_bits: NDArray[Any] = q.view(bits)
@@ -209,24 +246,23 @@ def normals_into(out: NDArray[Any], work: _Workspace) -> None:
     s += real(0.5)
     s *= real(2.0**-32)
     np.copyto(f, high, casting="unsafe")
+    np.right_shift(f_bits, 8 * f.itemsize - 1, out=q_bits)
+    q_bits &= form.one
     f += s
     f *= real(2.0**-32)
-    np.right_shift(high, 31, out=q_bits, dtype=bits)
-    q_bits &= form.one
     np.add(q, f, out=p)
     q -= p
     f += q
     # a = m 2^e with m in [√½, √2), by its bits; f = m - 1 + error (where e = -1 the error is half of what it should
     # be, which is below the last digit of what follows)
     np.subtract(p_bits, form.split, out=s_bits)
-    np.bitwise_and(s_bits, (1 << form.mantissa) - 1, out=p_bits)
-    p_bits += form.split
-    s_bits >>= form.mantissa
+    s_bits &= -1 << form.mantissa  # e 2^mantissa
+    p_bits -= s_bits
     np.copyto(level, s_bits, casting="unsafe")
     p -= real(1)
     f += p
     # 4L = -8 e ln 2 - 16 atanh(s), s = f / (f + 2)
-    level *= real(LOG_TWO)
+    level *= real(LOG_TWO * 2.0**-form.mantissa)
     np.add(f, real(2), out=s)
     np.divide(f, s, out=s)
     np.multiply(s, s, out=p)

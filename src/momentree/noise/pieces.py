@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from momentree.errors import InputError, whole
-from momentree.noise.layout import COORDINATES
+from momentree.noise.layout import COORDINATES, TILE
 
-CHUNK = 2**17
-"""Coordinates a chunk on the CPU: as many as a source draws at a time."""
+CHUNK = 2**16
+"""Most coordinates of a chunk on the CPU: as many as a source draws at a time."""
 DEVICE_CHUNK = 2**23
 """Elsewhere: enough to keep the device busy."""
 
@@ -54,6 +54,15 @@ def starts_of(sizes: Sequence[int], offset: int | Sequence[int], total: int | No
     if spans and spans[-1][1] > total:
         raise InputError(f"blocks end at coordinate {spans[-1][1]}, the whole has {total}: correct offset or total")
     return starts
+
+
+def length_of(total: int, threads: int, longest: int) -> int:
+    """The length at which each of so many threads gets as many chunks as the others, of nearly the same size."""
+    if threads == 1:
+        return longest
+    rounds = max(1, -(-total // (threads * longest)))
+    even = -(-total // (threads * rounds))
+    return min(longest, -(-even // TILE) * TILE)
 
 
 def chunks_of(sizes: Sequence[int], starts: Sequence[int], length: int) -> list[Chunk]:

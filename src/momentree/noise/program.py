@@ -3,29 +3,72 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from momentree.strategy.base import Instruction, Strategy, Term
+
+Store = tuple[tuple[int, tuple[Term, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """into = own · into + Σ terms. `own` is None where `into` holds nothing that counts: then the first term sets it.
+
+    Terms with a weight other than ±1 come first: to set a vector to a product takes one pass, to add one takes two.
+    """
+
+    own: float | None
+    terms: tuple[Term, ...]
+
+    def run(self, xp: Any, values: dict[str, list[Any]], into: Any, spare: Any) -> None:
+        """In place, one rounding an operation. `xp` is numpy or torch, as `values` are; `spare` is overwritten."""
+        empty = self.own is None
+        if not empty and self.own != 1.0:
+            xp.multiply(into, self.own, out=into)
+        for source, i, c in self.terms:
+            value = values[source][i]
+            if empty:
+                if c == 1.0:
+                    into[...] = value
+                else:
+                    xp.multiply(value, c, out=into)
+                empty = False
+            elif c == 1.0:
+                xp.add(into, value, out=into)
+            elif c == -1.0:
+                xp.subtract(into, value, out=into)
+            else:
+                xp.multiply(value, c, out=spare)
+                xp.add(into, spare, out=into)
+        if empty:
+            into[...] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lean:
-    """An instruction without terms of weight 0 and rows that nobody reads.
+    """An instruction without terms of weight 0 and rows that nobody reads; it names rows by their place in `fresh`.
 
-    `drawn`: the places in `fresh` that are read. `output_in_fresh`: the place of the row in whose buffer the output is
-    summed, where the output starts with it and nothing else reads it, or is nothing but it: one pass fewer.
+    `drawn`: the places that are read. `output_in_fresh`: the place of the row in whose buffer the output is summed,
+    where the output starts with it and nothing else reads it, or is nothing but it: one pass fewer.
     """
 
-    fresh: tuple[int, ...]
     drawn: tuple[int, ...]
-    output: tuple[Term, ...]
-    store: tuple[tuple[int, tuple[Term, ...]], ...]
+    output: Sum
+    store: tuple[tuple[int, Sum], ...]
     output_in_fresh: int | None
 
 
 def lean(instruction: Instruction) -> Lean:
-    """The instruction, ready to run."""
-    output = _weighty(instruction.output)
-    store = tuple((slot, _weighty(terms)) for slot, terms in instruction.store)
+    """The instruction, ready to run. Steps that differ in their rows alone share it; very long ones are not kept."""
+    make = _lean if len(instruction.output) + len(instruction.store) < 64 else _lean.__wrapped__
+    return make(instruction.output, instruction.store)
+
+
+@lru_cache(maxsize=256)
+def _lean(output: tuple[Term, ...], store: Store) -> Lean:
+    output = _weighty(output)
+    store = tuple((slot, _weighty(terms)) for slot, terms in store)
     stored = [term for _, terms in store for term in terms]
     drawn = tuple(sorted({i for source, i, _ in (*output, *stored) if source == "fresh"}))
     home: int | None = None
@@ -33,17 +76,25 @@ def lean(instruction: Instruction) -> Lean:
         first = output[0][1]
         if len(output) == 1 or all((source, i) != ("fresh", first) for source, i, _ in (*output[1:], *stored)):
             home = first
-    return Lean(instruction.fresh, drawn, output, store, home)
+    summed = _sum(output, None) if home is None else Sum(1.0, _sum(output[1:], None).terms)
+    return Lean(drawn, summed, tuple((slot, _sum(terms, slot)) for slot, terms in store), home)
 
 
-def live(strategy: Strategy, step: int) -> list[Lean]:
-    """The instructions 1 … `step`, cut down to what the slots after `step` depend on, oldest first.
+def _sum(terms: tuple[Term, ...], slot: int | None) -> Sum:
+    """Σ terms into a slot, or into the output, which no term of an output names."""
+    own = [c for source, i, c in terms if source == "slot" and i == slot]
+    others = [term for term in terms if term[0] != "slot" or term[1] != slot]
+    return Sum(sum(own) if own else None, tuple(sorted(others, key=lambda term: abs(term[2]) == 1.0)))
+
+
+def live(strategy: Strategy, step: int) -> list[tuple[tuple[int, ...], Lean]]:
+    """Of the instructions 1 … `step` what the slots after `step` depend on, oldest first, each with its fresh rows.
 
     Backwards from the last step: a store into a slot that somebody needs is kept, and what it reads is needed before
     it. The search ends where nothing is needed any more.
     """
     needed = set(range(strategy.noise_vectors))
-    kept: list[Lean] = []
+    kept: list[tuple[tuple[int, ...], Lean]] = []
     for t in range(step, 0, -1):
         if not needed:
             break
@@ -61,7 +112,7 @@ def live(strategy: Strategy, step: int) -> list[Lean]:
         shown = any(source == "output" for _, terms in stores for source, _, _ in terms)
         output = _weighty(instruction.output) if shown else ()
         needed.update(i for source, i, _ in output if source == "slot")
-        kept.append(lean(Instruction(instruction.fresh, output, tuple(reversed(stores)))))
+        kept.append((instruction.fresh, lean(Instruction(instruction.fresh, output, tuple(reversed(stores))))))
     return kept[::-1]
 
 

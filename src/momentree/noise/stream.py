@@ -20,12 +20,15 @@ import torch
 from torch import Tensor
 
 from momentree.errors import InputError, number, whole
-from momentree.noise.pieces import CHUNK, DEVICE_CHUNK, Chunk, chunks_of, sizes_of, starts_of
+from momentree.noise.ahead import Ahead
+from momentree.noise.pieces import CHUNK, DEVICE_CHUNK, Chunk, chunks_of, length_of, sizes_of, starts_of
 from momentree.noise.program import Lean, lean, live
-from momentree.strategy.base import Strategy, Term
+from momentree.strategy.base import Strategy
 
 MOST_THREADS = 4
 """More than this only wait for the interpreter between the operations on their chunks."""
+LEAST_WORK = 2**16
+"""Coordinates that are worth a thread: waking one takes as long as drawing some 2^13."""
 
 
 class Source(Protocol):
@@ -46,7 +49,8 @@ class NoiseStream:
     two streams of one run never share a number. `dtype` is the precision of draws, slots and sums (float32 or float64),
     whatever that of the blocks.
 
-    Memory: `strategy.noise_vectors` vectors of the blocks' size in `dtype`, and a few chunks.
+    Memory: `strategy.noise_vectors` vectors of the blocks' size in `dtype`, and on the CPU buffers of a fixed size for
+    each thread: with one base row a step and float32 less than 2 MiB, whatever the model (`tests/noise` counts them).
 
     Guarantee: the noise of step t is a function of (source, stream, t, coordinate) alone, so a killed run that comes
     back with `load_state` or `rebuild` draws the same bits. It follows that a step must never be drawn twice for two
@@ -74,19 +78,27 @@ class NoiseStream:
         self._sizes = sizes_of(shapes)
         self._on_cpu = self.device.type == "cpu"
         self._xp: Any = np if self._on_cpu else torch
-        starts = starts_of(self._sizes, offset, total)
-        self._chunks = chunks_of(self._sizes, starts, CHUNK if self._on_cpu else DEVICE_CHUNK)
-        self._slots = [
-            torch.zeros(sum(self._sizes), dtype=dtype, device=self.device) for _ in range(strategy.noise_vectors)
-        ]
+        starts, total_size = starts_of(self._sizes, offset, total), sum(self._sizes)
+        if threads is None:
+            threads = min(torch.get_num_threads(), MOST_THREADS, total_size // LEAST_WORK)
+        else:
+            threads = whole("threads", threads)
+        threads = max(1, threads) if self._on_cpu else 1
+        length = length_of(total_size, threads, CHUNK) if self._on_cpu else DEVICE_CHUNK
+        self._chunks = chunks_of(self._sizes, starts, length)
+        self._threads = max(1, min(threads, len(self._chunks)))
+        self._slots = [torch.zeros(total_size, dtype=dtype, device=self.device) for _ in range(strategy.noise_vectors)]
+        self._parts = {
+            c.low: [self._operand(slot[c.low : c.low + c.size]) for slot in self._slots] for c in self._chunks
+        }
         self._interrupted = False
         self._buffers = threading.local()
         self._pool: ThreadPoolExecutor | None = None
-        if threads is None:
-            threads = min(torch.get_num_threads(), MOST_THREADS, len(self._chunks) // 4)
-        else:
-            threads = min(whole("threads", threads), len(self._chunks))
-        self._threads = max(1, threads) if self._on_cpu else 1
+        self._ahead = (
+            Ahead.of(strategy, source, self.stream, self._chunks[0], dtype)
+            if self._on_cpu and len(self._chunks) == 1
+            else None
+        )
 
     def add_(self, blocks: Sequence[Tensor], scale: float) -> None:
         """blocks += scale · the noise of the next step."""
@@ -118,6 +130,8 @@ class NoiseStream:
                     f"slot_{i} of a noise state is not a vector of {slot.numel()} numbers of type {slot.dtype}: give "
                     "the state of the same blocks and precision, or rebuild(step)"
                 )
+        if self._ahead is not None:
+            self._ahead.forget()
         for i, slot in enumerate(self._slots):
             slot.copy_(state[f"slot_{i}"])  # type: ignore[arg-type]
         self.step, self._interrupted = step, False
@@ -131,12 +145,14 @@ class NoiseStream:
         step = whole("step", step, at_least=0, at_most=self.strategy.steps)
         programs = live(self.strategy, step)
         self._interrupted = True
+        if self._ahead is not None:
+            self._ahead.forget()
         for slot in self._slots:
             slot.zero_()
 
         def work(chunk: Chunk) -> None:
-            for program in programs:
-                self._move(chunk, program)
+            for rows, program in programs:
+                self._move(chunk, program, self._drawn(chunk, rows, program))
 
         self._each(work)
         self.step, self._interrupted = step, False
@@ -150,11 +166,18 @@ class NoiseStream:
         if self.step >= self.strategy.steps:
             raise InputError(f"the strategy has {self.strategy.steps} steps and all are drawn: plan for more steps")
         self._check(blocks)
-        program = lean(self.strategy.instruction(self.step + 1))
-        flat, late = self._targets(blocks, scale)
+        flat, late = self._targets(blocks)
+        self._interrupted = True
+        coming = None if self._ahead is None else self._ahead.take(self.step + 1)
+        if coming is None:
+            instruction = self.strategy.instruction(self.step + 1)
+            rows, program = instruction.fresh, lean(instruction)
 
         def work(chunk: Chunk) -> None:
-            noise, spare = self._move(chunk, program)
+            if coming is None:
+                noise, spare = self._move(chunk, program, self._drawn(chunk, rows, program))
+            else:
+                noise, spare = self._move(chunk, *coming)
             if scale is not None and scale != 1.0:
                 self._xp.multiply(noise, scale, out=spare)
                 noise = spare
@@ -165,7 +188,6 @@ class NoiseStream:
                 else:
                     target += piece
 
-        self._interrupted = True
         self._each(work)
         for block, drawn in late:
             shaped = drawn.view(block.shape)
@@ -173,61 +195,43 @@ class NoiseStream:
                 block.copy_(shaped) if scale is None else block.add_(shaped)
         self.step, self._interrupted = self.step + 1, False
 
-    def _move(self, chunk: Chunk, program: Lean) -> tuple[Any, Any]:
+    def _drawn(self, chunk: Chunk, rows: Sequence[int], program: Lean) -> list[Any]:
+        """A chunk of the base rows of one step, in this thread's buffers; nothing in the place of rows nobody reads."""
+        fresh: list[Any] = [None] * len(rows)
+        for i, buffer in zip(program.drawn, self._scratch(len(program.drawn), chunk.size, after=2), strict=True):
+            self.source.fill_(buffer, self.stream, rows[i], chunk.start)
+            fresh[i] = self._operand(buffer)
+        return fresh
+
+    def _move(self, chunk: Chunk, program: Lean, fresh: list[Any]) -> tuple[Any, Any]:
         """One step of one chunk: the noise, and a spare buffer. Both are this thread's and hold until its next call."""
-        buffers = [buffer[: chunk.size] for buffer in self._scratch(len(program.fresh) + 2)]
-        for i in program.drawn:
-            self.source.fill_(buffers[i], self.stream, program.fresh[i], chunk.start)
-        *fresh, output, spare = (self._operand(buffer) for buffer in buffers)
-        terms = program.output
-        if program.output_in_fresh is not None:
-            output, terms = fresh[program.output_in_fresh], (("output", 0, 1.0), *terms[1:])
-        slots = [self._operand(slot[chunk.low : chunk.low + chunk.size]) for slot in self._slots]
+        (spare,) = map(self._operand, self._scratch(1, chunk.size))
+        if program.output_in_fresh is None:
+            output = self._operand(self._scratch(1, chunk.size, after=1)[0])
+        else:
+            output = fresh[program.output_in_fresh]
+        slots = self._parts[chunk.low]
         values = {"fresh": fresh, "slot": slots, "output": [output]}
-        self._sum(terms, values, output, spare)
-        for slot, terms in program.store:
-            self._sum(terms, values, slots[slot], spare)
+        program.output.run(self._xp, values, output, spare)
+        for slot, total in program.store:
+            total.run(self._xp, values, slots[slot], spare)
         return output, spare
 
-    def _sum(self, terms: Sequence[Term], values: Mapping[str, Sequence[Any]], into: Any, spare: Any) -> None:
-        """into = Σ terms; a term that is `into` itself comes first, since the others overwrite it."""
-        xp = self._xp
-        own = [c for source, i, c in terms if values[source][i] is into]
-        empty = not own
-        if own and sum(own) != 1.0:
-            xp.multiply(into, sum(own), out=into)
-        for source, i, c in sorted(terms, key=lambda term: abs(term[2]) == 1.0):  # a product needs no copy before it
-            value = values[source][i]
-            if value is into:
-                continue
-            if empty:
-                if c == 1.0:
-                    into[...] = value
-                else:
-                    xp.multiply(value, c, out=into)
-                empty = False
-            elif c == 1.0:
-                xp.add(into, value, out=into)
-            elif c == -1.0:
-                xp.subtract(into, value, out=into)
-            else:
-                xp.multiply(value, c, out=spare)
-                xp.add(into, spare, out=into)
-        if empty:
-            into[...] = 0.0
-
-    def _scratch(self, count: int) -> list[Tensor]:
-        """So many buffers of a chunk's size, this thread's own, made once."""
-        kept: list[Tensor] = self._buffers.__dict__.setdefault("kept", [])
-        while len(kept) < count:
-            kept.append(torch.empty(max(c.size for c in self._chunks), dtype=self.dtype, device=self.device))
-        return kept[:count]
+    def _scratch(self, count: int, size: int, after: int = 0) -> list[Tensor]:
+        """So many buffers of a chunk's size, this thread's own, made once when first asked for."""
+        kept: dict[int, Tensor] = self._buffers.__dict__.setdefault("kept", {})
+        found = []
+        for i in range(after, after + count):
+            if i not in kept:
+                kept[i] = torch.empty(max(c.size for c in self._chunks), dtype=self.dtype, device=self.device)
+            found.append(kept[i] if len(kept[i]) == size else kept[i][:size])
+        return found
 
     def _operand(self, tensor: Tensor) -> Any:
         """What `_sum` computes with: numpy's view on the CPU, whose operations cost half of what torch's do to call."""
         return tensor.numpy() if self._on_cpu else tensor
 
-    def _targets(self, blocks: Sequence[Tensor], scale: float | None) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
+    def _targets(self, blocks: Sequence[Tensor]) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
         """Flat views of the blocks; where there is none, or of another type, a copy that is added at the end."""
         flat: list[Any] = []
         late: list[tuple[Tensor, Tensor]] = []
@@ -236,8 +240,7 @@ class NoiseStream:
             if not view.is_contiguous() or view.dtype not in (torch.float32, torch.float64):
                 view = torch.zeros(block.numel(), dtype=self.dtype, device=self.device)
                 late.append((block, view))
-            view = view.view(-1)
-            flat.append(self._operand(view))
+            flat.append(self._operand(view).reshape(-1))
         return flat, late
 
     def _check(self, blocks: Sequence[Tensor]) -> None:

@@ -9,6 +9,7 @@ the nodes j that step t drops: levels k < v₂(t), ended at t − 2^k. A node wa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Tree:
     def non_negative(self) -> bool:
         return bool(self.decay >= 0.0)
 
-    @property
+    @cached_property
     def noise_vectors(self) -> int:
         return levels_kept(self.steps, self.decay)
 
