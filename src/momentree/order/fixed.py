@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from momentree.errors import whole
 from momentree.order.base import Indices, Participation, Shape
@@ -33,9 +34,16 @@ class Fixed:
 
     def batch(self, step: int, key: bytes = b"") -> Indices:
         _, place = self.shape.where(step)
-        sub = subkey(public_key(self.seed), self.name, self.shape.examples)
         size = self.shape.batch_size
-        return permutation(sub, self.shape.examples)[place * size : (place + 1) * size]
+        return permutation(_public(self.seed, self.shape.examples), self.shape.examples)[
+            place * size : (place + 1) * size
+        ]
 
     def describe(self) -> dict[str, object]:
         return {**self.shape.describe(), "order": self.name, "seed": self.seed}
+
+
+@lru_cache(maxsize=8)
+def _public(seed: int, examples: int) -> bytes:
+    """The subkey of a public seed, which may be kept for ever."""
+    return subkey(public_key(seed), Fixed.name, examples)

@@ -42,5 +42,5 @@ def release_digest(step: int, shown: Sequence[Tensor]) -> str:
     """SHA-256 of what a step has released. It is a digest of public numbers, so it needs no key."""
     digest = hashlib.sha256(str(step).encode())
     for tensor in shown:
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(tensor.detach().cpu().reshape(-1).numpy().data)
     return digest.hexdigest()

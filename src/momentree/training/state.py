@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +24,32 @@ class Untouched:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        frozen = {name: p for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
-        self._frozen = {name: (id(p), p._version) for name, p in frozen.items()}
+        self._parameters = {name: (id(p), self._written(p)) for name, p in self._named()}
         self._buffers = {name: tensor.detach().clone() for name, tensor in self._others().items()}
+        self._plain = self._plain_now()
+
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return self._model.named_parameters(remove_duplicate=False)
+
+    @staticmethod
+    def _written(p: nn.Parameter) -> int:
+        """How often a frozen parameter was written; a trained one is, by the update."""
+        return -1 if p.requires_grad else p._version
+
+    def _plain_now(self) -> list[Any] | None:
+        """Names and identities where the model holds trained parameters and nothing else; otherwise None."""
+        form: list[Any] = []
+        for module in self._model.modules():
+            kind = type(module)
+            usual = kind.state_dict is nn.Module.state_dict and kind.get_extra_state is nn.Module.get_extra_state
+            usual = usual and kind._save_to_state_dict is nn.Module._save_to_state_dict
+            if not usual or module._buffers or module._state_dict_hooks or module._state_dict_pre_hooks:
+                return None
+            for name, p in module._parameters.items():
+                if p is not None and not p.requires_grad:
+                    return None
+                form += (name, id(p))
+        return form
 
     def _others(self) -> dict[str, Tensor]:
         own = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
@@ -34,13 +58,14 @@ class Untouched:
 
     def check(self) -> None:
         """Refuses what was written since, and puts buffers back."""
+        if self._plain is not None and self._plain_now() == self._plain:
+            return
         now = self._others()
         changed = [name for name in now if name not in self._buffers or not same(now[name], self._buffers[name])]
         changed += [name for name in self._buffers if name not in now]
-        for name, p in self._model.named_parameters(remove_duplicate=False):
-            if name in self._frozen and self._frozen[name] != (id(p), p._version):
-                changed.append(name)
-        if not changed:
+        parameters = {name: (id(p), self._written(p)) for name, p in self._named()}
+        other = [name for name, p in parameters.items() if self._parameters.get(name) != p]
+        if not changed and not other:
             return
         with torch.no_grad():
             for name in changed:
@@ -48,6 +73,10 @@ class Untouched:
                     kept = self._buffers.get(name)
                     fits = kept is not None and kept.shape == now[name].shape
                     now[name].copy_(kept) if fits else now[name].zero_()  # type: ignore[arg-type]
+            for name, p in self._named():
+                if name in other and name not in self._parameters:
+                    p.zero_()
+        changed += other
         raise InputError(
             f"the forward pass writes to {changed[0]}, which would carry private data out of the run unprotected: "
             "take the layer that keeps it out, or freeze what it keeps"

@@ -21,7 +21,8 @@ from momentree.errors import InputError, NoProofError
 from momentree.report.record import read_record
 
 Ancestor = dict[str, Any]
-"""`plan`: the facts of an earlier run's plan; `attempts`: how often its noise was drawn; `unit_column`: whose rows."""
+"""`plan`: the facts of an earlier run's plan; `attempts`: how often its noise was drawn; `unit_column`: whose rows;
+`run_id`: its name in its own record."""
 
 
 def ancestors_of(folder: str | os.PathLike[str]) -> list[Ancestor]:
@@ -31,7 +32,8 @@ def ancestors_of(folder: str | os.PathLike[str]) -> list[Ancestor]:
     if facts.noise_source != "chacha20":
         raise NoProofError(f"run {folder} used the noise source {facts.noise_source}: it has no guarantee to build on")
     before = list((record.get("model") or {}).get("warm_start") or [])
-    return [*before, {"plan": record["plan"], "attempts": facts.attempts, "unit_column": facts.unit_column}]
+    own = {"plan": record["plan"], "attempts": facts.attempts, "unit_column": facts.unit_column}
+    return [*before, {**own, "run_id": (record.get("environment") or {}).get("run_id")}]
 
 
 def load_model(model: nn.Module, folder: str | os.PathLike[str]) -> None:

@@ -5,6 +5,7 @@ The noise is in ĝ already, so with the tree strategy m̂ is the paper's m̂, no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -52,11 +53,15 @@ class NormalisedMomentum:
         if self._step == 1 or self._kept is None or self._kept[0].device != parameters[0].device:
             self._kept = on_device_of(self._kept, parameters)
         m_hat = self._kept
-        torch._foreach_mul_(m_hat, self.momentum)
-        torch._foreach_add_(m_hat, list(released), alpha=alpha)
+        torch._foreach_lerp_(m_hat, list(released), alpha)
         if self.weight_decay:
             torch._foreach_mul_(list(parameters), 1 - eta * self.weight_decay)
-        norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(m_hat))))
+        norms = torch._foreach_norm(m_hat)
+        if parameters[0].device.type == "cpu":
+            length = math.hypot(*map(float, norms))
+            torch._foreach_add_(list(parameters), m_hat, alpha=-eta / length if length > 0 else 0.0)
+            return
+        norm = torch.linalg.vector_norm(torch.stack(list(norms)))
         # on the device, without asking the host: 0/0 becomes a step of length zero
         scale = torch.where(norm > 0, -eta / norm, torch.zeros_like(norm))
         for w, m in zip(parameters, m_hat, strict=True):
