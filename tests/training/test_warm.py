@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from momentree.certificate import RunFacts, together, verify
+from momentree.cli import main
 from momentree.errors import InputError, MomentreeError
 from momentree.files import read_json
 from momentree.privacy.gaussian import GaussianAccount
@@ -34,6 +36,26 @@ def test_the_budgets_of_all_runs_are_composed(tmp_path: Path) -> None:
     assert f"({expected:.4g}, 1e-05)-DP" in certificate["initial_weights"]
     assert "2 earlier private runs" in certificate["initial_weights"]
     assert verify(read_record(tmp_path / "2"), certificate) == []
+
+
+def test_compositions_count_what_the_first_weights_come_from_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = [small_plan(noise_multiplier=s) for s in (3.0, 4.0, 5.0)]
+    begin(tmp_path / "0", plan=plans[0]).fit()
+    begin(tmp_path / "1", plan=plans[1], warm_start=tmp_path / "0").fit()
+    begin(tmp_path / "2", plan=plans[2], warm_start=tmp_path / "0").fit()
+
+    def composed(*names: str) -> float:
+        assert main(["compose", *(str(tmp_path / name) for name in names), "--json"]) == 0
+        return float(json.loads(capsys.readouterr().out)["epsilon_upper"])
+
+    def expected(*which: int) -> float:
+        return GaussianAccount(math.sqrt(sum(plans[k].mu ** 2 for k in which))).epsilon(plans[0].delta).upper
+
+    assert composed("1") == pytest.approx(expected(0, 1), rel=1e-9)
+    for names in (("1", "2"), ("0", "1", "2")):
+        assert composed(*names) == pytest.approx(expected(0, 1, 2), rel=1e-9)
 
 
 def test_refused(tmp_path: Path) -> None:

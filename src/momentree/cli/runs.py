@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +74,26 @@ def run_compose(parsed: argparse.Namespace) -> int:
     from momentree.privacy.compose import compose, same_terms
     from momentree.report.record import read_record
 
+    records = [read_record(Path(folder)) for folder in parsed.folders]
     plans, terms, accounts = [], [], []
-    for folder in parsed.folders:
-        record = read_record(Path(folder))
+    for folder, record in zip(parsed.folders, records, strict=True):
         plan, run = Plan(**record["plan"]), RunFacts.of(record["run"])
         if run.noise_source != "chacha20":
             raise InputError(f"run {folder} used the noise source {run.noise_source}: it has no guarantee to compose")
         plans.append(plan)
         terms.append((plan.adjacency, plan.request.rows_per_person, run.unit_column))
         accounts += [plan.account] * run.attempts
+    earlier = earlier_runs(records)
+    for each in earlier:  # a model that was warm-started gives away what its ancestors do
+        plan = Plan(**each["plan"])
+        terms.append((plan.adjacency, plan.request.rows_per_person, each.get("unit_column")))
+        accounts += [plan.account] * int(each["attempts"])
     same_terms(terms)
     delta = max(p.delta for p in plans) if parsed.delta is None else number("delta", parsed.delta, above=0, below=1)
     bracket = epsilon_within(compose(accounts), delta)
     facts = {
         "runs": list(parsed.folders),
+        "earlier_runs": len(earlier),
         "adjacency": terms[0][0],
         "delta": delta,
         "epsilon_lower": bracket.lower,
@@ -95,9 +102,29 @@ def run_compose(parsed: argparse.Namespace) -> int:
     line = (
         f"({bracket.upper:.4g}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in all "
         f"{len(parsed.folders)} runs"
+        + (f" and in the {len(earlier)} that their first weights come from" if earlier else "")
     )
     print(json.dumps(facts, indent=2) if parsed.json else line)
     return 0
+
+
+def earlier_runs(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs that first weights come from and that are not among these themselves; one of a known name only once.
+
+    Forks of one run share its name, so a run of several attempts is always counted.
+    """
+    from momentree.certificate import RunFacts
+
+    runs = [RunFacts.of(record["run"]) for record in records]
+    names = [(record.get("environment") or {}).get("run_id") for record in records]
+    known = {name for name, run in zip(names, runs, strict=True) if run.attempts == 1}
+    found = []
+    for each in (each for run in runs for each in run.ancestors):
+        name = each.get("run_id") if int(each["attempts"]) == 1 else None
+        if name is None or name not in known:
+            found.append(each)
+            known.add(name)
+    return found
 
 
 def run_seal(parsed: argparse.Namespace) -> int:
