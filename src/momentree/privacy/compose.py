@@ -20,6 +20,7 @@ import numpy as np
 
 from momentree.errors import InputError, NoProofError
 from momentree.privacy.account import Account
+from momentree.privacy.computed import ComputedAccount
 from momentree.privacy.gaussian import GaussianAccount, composed_mu
 from momentree.privacy.monte_carlo import MonteCarloAccount
 from momentree.privacy.poisson import PoissonAccount
@@ -72,7 +73,7 @@ def same_terms(terms: Sequence[tuple[str, int, str | None]]) -> None:
 def _composable(account: Account) -> bool:
     if isinstance(account, PoissonAccount):
         return account.adjacency != "replace-one"
-    return isinstance(account, RatioAccount | MonteCarloAccount)
+    return isinstance(account, RatioAccount | ComputedAccount | MonteCarloAccount)
 
 
 def _product(mu: float, others: Sequence[Account], side: Side) -> Ratio:
@@ -83,7 +84,7 @@ def _product(mu: float, others: Sequence[Account], side: Side) -> Ratio:
 
 
 def _ratio(account: Account, side: Side) -> Ratio:
-    if isinstance(account, PoissonAccount | RatioAccount):
+    if isinstance(account, PoissonAccount | RatioAccount | ComputedAccount):
         return account.ratio(side)
     assert isinstance(account, MonteCarloAccount)
     if side == "lower":  # a release that gives nothing away is below every other

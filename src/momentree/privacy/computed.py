@@ -1,0 +1,149 @@
+"""Accounts of secret places without sampling: the least of what three kinds of proof say.
+
+For one secret place of n kept in every epoch, and for one an epoch where epochs share no row (restarts). Both
+directions of the dominating pair are bounded by each of
+
+- a comparison with nested places (`comparison`), whose loss distribution is computed and composes;
+- Rényi divergences by dynamic programming, which add over epochs (`renyi`);
+- conditional composition, row by row (`conditional`), where the noise is so large that it can help;
+- the unamplified Gaussian.
+
+Guarantee: `upper` is at or above the truth with certainty, `lower` at or below it; nothing is sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import brentq
+
+from momentree.errors import number
+from momentree.privacy.account import Bracket
+from momentree.privacy.comparison import Cover, above, below, best_cover
+from momentree.privacy.conditional import Conditional, conditional
+from momentree.privacy.gaussian import delta_of
+from momentree.privacy.ratio import Array, Ratio, Side, multiply, power, product
+from momentree.privacy.renyi import Moments, moments
+
+LARGEST = 1000
+"""Places for which all this takes seconds."""
+LITTLE = 0.02
+"""The largest ‖h_j‖²/σ² at which conditional composition is tried: above it a posterior moves too far."""
+RESOLUTION = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Gram matrices over σ = 1 of independent secret places, and how many epochs have each; `rows`: the h_j row by row
+    where there is one place only and they are at hand."""
+
+    grams: tuple[tuple[Array, int], ...]
+    rows: Array | None = None
+
+
+class ComputedAccount:
+    """The account of secret places at σ. `delta`: about where it is made to be sharp; it holds at every other too."""
+
+    mu: float | None = None
+    failure_probability = 0.0
+    method = (
+        "computed without sampling: the least of a comparison with nested places, Rényi divergences by dynamic "
+        "programming, and conditional composition"
+    )
+
+    def __init__(
+        self, places: Places, noise_multiplier: float, delta: float, covers: Sequence[Cover] | None = None
+    ) -> None:
+        sigma = number("noise_multiplier", noise_multiplier, above=0, do="without noise nothing is private")
+        self._delta = number("delta", delta, above=0, below=1)
+        self._parts = [(gram / sigma**2, times) for gram, times in places.grams]
+        self._rows = None if places.rows is None else places.rows / sigma
+        self._given = covers
+        self._unamplified = math.sqrt(sum(times * float(np.diag(g).max()) for g, times in self._parts))
+        self._sides: dict[Side, Ratio] = {}
+
+    @cached_property
+    def covers(self) -> Sequence[Cover]:
+        """Which comparison was taken, to be used again at a σ nearby."""
+        if self._given is not None:
+            return self._given
+        alone = len(self._parts) == 1 and self._parts[0][1] == 1
+        return [best_cover(gram, self._epsilon_of if alone else _relative_entropy) for gram, _ in self._parts]
+
+    def _epsilon_of(self, ratio: Ratio) -> float:
+        return ratio.epsilon(self._delta)
+
+    def ratio(self, side: Side) -> Ratio:
+        """The comparison alone, to compose with others."""
+        if side not in self._sides:
+            if side == "upper":
+                laws = [above(gram, cover) for (gram, _), cover in zip(self._parts, self.covers, strict=True)]
+            else:
+                laws = [below(gram) for gram, _ in self._parts]
+            powers = [power(law, k, multiply, RESOLUTION) for law, (_, k) in zip(laws, self._parts, strict=True)]
+            self._sides[side] = product(powers, RESOLUTION)
+        return self._sides[side]
+
+    @cached_property
+    def moments(self) -> Moments:
+        found: Moments | None = None
+        for gram, times in self._parts:
+            one = moments(gram).times(times)
+            found = one if found is None else found.joined(one)
+        assert found is not None
+        return found
+
+    @cached_property
+    def conditional(self) -> Conditional | None:
+        if self._rows is None or self._unamplified**2 > LITTLE:
+            return None
+        return conditional(self._rows, self._delta)
+
+    def bounds(self, epsilon: float) -> dict[str, tuple[float, float]]:
+        """What each proof says of δ at ε: (forward, reverse)."""
+        gaussian = delta_of(self._unamplified, epsilon) * (1 + 1e-11)
+        found = {"unamplified": (gaussian, gaussian)}
+        upper = self.ratio("upper")
+        found["comparison"] = (upper.forward(epsilon), upper.reverse(epsilon))
+        found["Rényi"] = (self.moments.forward(epsilon), self.moments.reverse(epsilon))
+        if self.conditional is not None:
+            found["conditional"] = (self.conditional.forward(epsilon), self.conditional.reverse(epsilon))
+        return found
+
+    def upper_delta(self, epsilon: float) -> float:
+        found = self.bounds(epsilon).values()
+        return max(min(forward for forward, _ in found), min(reverse for _, reverse in found))
+
+    def delta(self, epsilon: float) -> Bracket:
+        epsilon = number("epsilon", epsilon, at_least=0)
+        upper = self.upper_delta(epsilon)
+        return Bracket(min(upper, self.ratio("lower").delta(epsilon)), upper, upper)
+
+    def upper_epsilon(self, delta: float) -> float:
+        """The smallest ε that is proved at δ."""
+        if self.upper_delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.upper_delta(high) > delta:  # ends: the unamplified Gaussian is one of the bounds
+            high *= 2.0
+        root = float(brentq(lambda e: self.upper_delta(e) - delta, 0.0, high, xtol=1e-10, rtol=1e-12))
+        step = 1e-10
+        while self.upper_delta(root) > delta:
+            root, step = root + step, 2 * step
+        return root
+
+    def epsilon(self, delta: float) -> Bracket:
+        delta = number("delta", delta, above=0, below=1, do="1e-5 is common")
+        upper = self.upper_epsilon(delta)
+        return Bracket(min(upper, self.ratio("lower").epsilon(delta)), upper, upper)
+
+
+def _relative_entropy(ratio: Ratio) -> float:
+    """E L log L: what many epochs together are governed by."""
+    positive = ratio.values > 0
+    values = ratio.values[positive]
+    return float(ratio.weights[positive] @ (values * np.log(values))) + 50.0 * ratio.infinite
