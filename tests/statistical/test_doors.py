@@ -64,6 +64,10 @@ class Keeps(nn.Module):
                 self.seen.data.copy_(mean)
             elif self.how == "written":
                 self.seen.copy_(mean)
+            elif self.how == "frozen data":
+                self.frozen.data.lerp_(mean, 0.1)
+            elif self.how == "trained data":
+                self.layer.weight.data[0] = mean
             else:
                 self.frozen.copy_(mean)
         return self.layer(x)
@@ -79,6 +83,28 @@ def test_no_layer_carries_rows_out_in_a_buffer(how: str, after: int, tmp_path: P
     for path in (tmp_path / "run").rglob("*.safetensors"):
         assert no_trace(path.read_bytes())
     assert float(model.seen.abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("how", ["frozen data", "trained data"])
+def test_no_layer_carries_rows_out_in_a_parameter_that_it_writes_to_unseen_by_torch(how: str, tmp_path: Path) -> None:
+    """As layers do that keep a codebook, or start dead codes again at rows of the batch."""
+    model, plan = Keeps(how, 40), mt.Plan(**FACTS | {"epochs": 20}, strategy="tree")
+    with pytest.raises(InputError, match="writes to"):
+        begin(tmp_path / "run", plan, model).fit(checkpoint_every=1)
+    mean = np.float32(CANARY)
+    assert not any(np.any(np.isclose(p.detach().numpy(), mean, rtol=1e-3)) for p in model.parameters())
+    for path in (tmp_path / "run").rglob("*.safetensors"):
+        assert no_trace(path.read_bytes())
+    loop = Keeps(how, 40)
+    run = begin(tmp_path / "loop", plan, loop)
+
+    def steps() -> None:
+        for batch in run:
+            run.step(batch)
+
+    with pytest.raises(InputError, match="writes to"):
+        steps()
+    assert float((loop.frozen if how == "frozen data" else loop.layer.weight).detach().abs().max()) == 0.0
 
 
 def test_caches_that_are_no_private_state_are_let_be(tmp_path: Path) -> None:

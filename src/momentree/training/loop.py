@@ -219,6 +219,7 @@ class Run:
                     "a layer was switched between train() and eval() since the run began, which changes what was "
                     "checked: switch it back before the next step"
                 )
+            self._untouched.look()
             with unquoted(step), lowered(self.model, self._precision), repeatable(self.device):
                 released = self._release.ask_(step, batch.pieces)
             self._untouched.check()

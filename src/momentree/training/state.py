@@ -20,6 +20,8 @@ class Untouched:
     """The state of a model besides its trained weights, as it was when the run took it over.
 
     Buffers are compared by value, as small as they are; frozen parameters by whether they are the same ones, unwritten.
+    Writing through `.data` is not counted by torch, so the norms of all parameters are compared too, before a step's
+    forward pass (`look`) and after it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -27,6 +29,26 @@ class Untouched:
         self._parameters = {name: (id(p), self._written(p)) for name, p in self._named()}
         self._buffers = {name: tensor.detach().clone() for name, tensor in self._others().items()}
         self._plain = self._plain_now()
+        self._sizes: list[Tensor] = []
+
+    def look(self) -> None:
+        """The forward passes of a step begin here: until `check` nobody writes to a parameter."""
+        self._sizes = self._sizes_now()
+
+    def _sizes_now(self) -> list[Tensor]:
+        kept = [p.detach() for p in self._model.parameters() if p.is_floating_point() and p.numel()]
+        narrow = any(p.dtype not in (torch.float32, torch.float64) for p in kept)
+        return list(torch._foreach_norm(kept, 2, torch.float32 if narrow else None)) if kept else []
+
+    def _resized(self) -> list[str]:
+        """Parameters of another norm than when `look` was called."""
+        now, before, self._sizes = self._sizes_now(), self._sizes, []
+        if not before or (len(now) == len(before) and same(_together(now), _together(before))):
+            return []
+        if len(now) != len(before):
+            return [name for name, _ in self._named()]
+        kept = [name for name, p in self._model.named_parameters() if p.is_floating_point() and p.numel()]
+        return [name for name, a, b in zip(kept, now, before, strict=True) if not same(a, b)]
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self._model.named_parameters(remove_duplicate=False)
@@ -58,13 +80,14 @@ class Untouched:
 
     def check(self) -> None:
         """Refuses what was written since, and puts buffers back."""
-        if self._plain is not None and self._plain_now() == self._plain:
+        resized = self._resized()
+        if not resized and self._plain is not None and self._plain_now() == self._plain:
             return
         now = self._others()
         changed = [name for name in now if name not in self._buffers or not same(now[name], self._buffers[name])]
         changed += [name for name in self._buffers if name not in now]
         parameters = {name: (id(p), self._written(p)) for name, p in self._named()}
-        other = [name for name, p in parameters.items() if self._parameters.get(name) != p]
+        other = [name for name, p in parameters.items() if self._parameters.get(name) != p or name in resized]
         if not changed and not other:
             return
         with torch.no_grad():
@@ -74,13 +97,21 @@ class Untouched:
                     fits = kept is not None and kept.shape == now[name].shape
                     now[name].copy_(kept) if fits else now[name].zero_()  # type: ignore[arg-type]
             for name, p in self._named():
-                if name in other and name not in self._parameters:
-                    p.zero_()
+                if name in resized or (name in other and name not in self._parameters):
+                    p.zero_()  # a checkpoint has what it was
         changed += other
         raise InputError(
             f"the forward pass writes to {changed[0]}, which would carry private data out of the run unprotected: "
             "take the layer that keeps it out, or freeze what it keeps"
         )
+
+
+def _together(sizes: list[Tensor]) -> Tensor:
+    """One vector, so that a device is asked once; parameters may lie on several and be of several types."""
+    try:
+        return torch.stack(sizes)
+    except RuntimeError:
+        return torch.stack([size.to("cpu", torch.float64) for size in sizes])
 
 
 def same(now: Tensor, before: Tensor) -> bool:
