@@ -215,7 +215,12 @@ def test_the_nodes_of_algorithm_2_at_their_own_noise(
         np.testing.assert_allclose(matrix @ shift, apart, atol=1e-9)
         found = max(found, float(np.linalg.norm(shift)))
     assert found <= plan.mu * (1 + 1e-9)
-    assert found >= 0.4 * plan.mu or rows > batch
+    if rows == 1:  # every node that is paid for is there to be seen; a step that opens an epoch has no r
+        n = plan.steps_per_epoch
+        places = {f.name: f.squares(n) / f.noise_multiplier**2 for f in plan.families}
+        places["iterate-difference"][0] = 0.0
+        assert found == pytest.approx(np.sqrt(sum(places.values()).max()), rel=1e-6)
+    assert found >= 0.7 * plan.mu or rows > batch
 
 
 @pytest.mark.parametrize("strategy", ["identity", "tree", "bsr", "tree-ls"])

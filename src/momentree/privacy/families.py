@@ -2,8 +2,10 @@
 
 At step t of epoch q an example adds, in units of the clip, at most 1 to G (its gradient at the epoch's anchor), ρ to Δ
 (the difference of two anchors, from the second epoch on) and ρ to r (iterate against anchor). Each is released as
-decayed sums over every node of the tree: G with one σ where a node ends by step 2n and another later, Δ on nodes that
-begin after step n, r on all. Nodes are independent Gaussians and an example keeps its place, so exactly
+decayed sums over nodes of a tree: G with one σ where a node ends by step 2n and another later, Δ on nodes that begin
+after step n, both on nodes of at most n steps, for no window of Algorithm 4 is longer; r, of which only prefixes are
+asked, on the nodes that a prefix uses, one at each step. Every one of these nodes is shown or kept in a checkpoint,
+and no other is ever made. Nodes are independent Gaussians and an example keeps its place, so exactly
 
     μ² = max_j Σ_families Σ_nodes (s_{node,j} / σ_family)²,     s_{node,j} = share · Σ_{t ∈ node, t ≡ j} β^{end−t}.
 
@@ -37,6 +39,7 @@ NAMES = ("gradient-early", "gradient", "anchor-difference", "iterate-difference"
 class Family:
     """One family: the nodes that end in `first_end … last_end` and begin at `begins` or later, of a full tree.
 
+    Of these the nodes of at most `longest` steps, and with `prefix` only the longest that ends at each step.
     `share`: what an example adds to a term at most, relative to the clip. `noise_multiplier`: σ of each node, in
     units of clip / batch_size. `sensitivity`: of this family alone.
     """
@@ -47,6 +50,8 @@ class Family:
     begins: int
     first_end: int
     last_end: int
+    longest: int
+    prefix: bool
     sensitivity: Sensitivity
     noise_multiplier: float
 
@@ -55,7 +60,8 @@ class Family:
 
         def keep(ends: Ends, length: int) -> Flags:
             inside = (ends >= self.first_end) & (ends <= self.last_end) & (ends - length + 1 >= self.begins)
-            return np.asarray(inside)
+            inside &= length <= self.longest
+            return np.asarray(inside & (ends // length % 2 == 1) if self.prefix else inside)
 
         tree = self.strategy
         return self.share**2 * tree_squares(tree.steps, n, tree.decay, True, keep=keep)
@@ -67,10 +73,12 @@ def families(
     difference_clip: float,
     *,
     weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    as_printed: bool = False,
 ) -> tuple[Family, ...]:
     """The families that exist in a run of these steps, with σ_f = weight_f · sensitivity_f: to be scaled to a target.
 
-    Weights are relative noise: a family that costs nothing (ρ = 0) has noise 0 and is exactly known.
+    Weights are relative noise: a family that costs nothing (ρ = 0) has noise 0 and is exactly known. `as_printed`:
+    every node of the tree in every family, which the paper releases and no run here does.
     """
     if type(strategy) is not TreeFull:
         raise NoProofError(
@@ -82,16 +90,18 @@ def families(
     if len(weights) != len(NAMES) or not all(w > 0 for w in weights):
         raise InputError(f"weights {tuple(weights)}: give one above 0 for each of {', '.join(NAMES)}")
     border = 2 * n
+    window = steps if as_printed else n
     found = []
-    for name, share, begins, first, last, weight in (
-        ("gradient-early", 1.0, 1, 1, min(border, steps), weights[0]),
-        ("gradient", 1.0, 1, border + 1, steps, weights[1]),
-        ("anchor-difference", rho, n + 1, n + 1, steps, weights[2]),
-        ("iterate-difference", rho, 1, 1, steps, weights[3]),
+    for name, share, begins, first, last, longest, weight in (
+        ("gradient-early", 1.0, 1, 1, min(border, steps), window, weights[0]),
+        ("gradient", 1.0, 1, border + 1, steps, window, weights[1]),
+        ("anchor-difference", rho, n + 1, n + 1, steps, window, weights[2]),
+        ("iterate-difference", rho, 1, 1, steps, steps, weights[3]),
     ):
         if first > last:
             continue
-        bare = Family(name, strategy, share, begins, first, last, Sensitivity(0.0, True, ""), 0.0)
+        prefix = name == "iterate-difference" and not as_printed
+        bare = Family(name, strategy, share, begins, first, last, longest, prefix, Sensitivity(0.0, True, ""), 0.0)
         value = math.sqrt(float(bare.squares(n).max())) * (1 + ROUNDING)
         own = Sensitivity(value, True, "one place, every place in turn")
         found.append(replace(bare, sensitivity=own, noise_multiplier=weight * value))
