@@ -68,3 +68,22 @@ def test_another_key_or_plan_gives_other_noise() -> None:
         assert abs(np.corrcoef(first, again)[0, 1]) < 0.5
     with pytest.raises(mt.InputError, match="32"):
         next(plan.noise_stream(dimension=3, key=b"short"))
+
+
+@pytest.mark.parametrize("algorithm", ["epoch-lag", "sr-nsgd", "dp-srm", "dp-spider"])
+def test_rebuilt_gradients_carry_the_noise_that_the_plan_states(algorithm: str) -> None:
+    """By simulation over 20,000 coordinates: a stream that forgot the recursion misses by a quarter at least."""
+    plan = mt.Plan(
+        examples=20, batch_size=5, epochs=4, algorithm=algorithm, order="fixed", noise_multiplier=1.3, delta=1e-3
+    )
+    noise = np.stack(list(plan.noise_stream(dimension=20_000, key=KEY)))
+    facts = plan.to_dict()
+    assert np.sqrt(np.mean(noise**2)) == pytest.approx(facts["momentum_rmse"], rel=0.02)
+    assert np.sqrt(np.mean(np.cumsum(noise, axis=0) ** 2)) == pytest.approx(facts["iterate_rmse"], rel=0.03)
+
+
+@pytest.mark.parametrize("dimension", [0, -1, 2.5, "x", None])
+def test_a_dimension_is_a_whole_number(dimension: object) -> None:
+    plan = mt.Plan(examples=20, batch_size=5, epochs=1, noise_multiplier=1.0, strategy="tree", delta=1e-3)
+    with pytest.raises(mt.InputError, match="dimension"):
+        plan.noise_stream(dimension=dimension, key=KEY)  # type: ignore[arg-type]

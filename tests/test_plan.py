@@ -1,5 +1,6 @@
 """The plan: figures against independent values, one direction and back, and what is refused."""
 
+import itertools
 import json
 import math
 
@@ -71,6 +72,31 @@ def test_alternatives_are_at_the_same_privacy() -> None:
     for row in facts["alternatives"]:
         assert row["sensitivity"] / row["noise_multiplier"] == pytest.approx(facts["mu"], rel=1e-9)
     assert json.loads(json.dumps(facts)) == facts
+
+
+@pytest.mark.parametrize("strategy", ["identity", "tree", "bsr", "blt"])
+@pytest.mark.parametrize("order", ["fixed", "reshuffled"])
+@pytest.mark.parametrize(
+    ("adjacency", "rows", "times"), [("zero-out", 1, 1), ("replace-one", 1, 2), ("replace-one", 3, 6)]
+)
+def test_sensitivity_is_that_of_the_adjacency_and_the_unit(
+    strategy: str, order: str, adjacency: str, rows: int, times: int
+) -> None:
+    """Every pattern by brute force; ‖C‖ printed is the one that μ = ‖C‖ / σ holds with, for the alternatives too."""
+    plan = mt.Plan(
+        examples=20, batch_size=5, epochs=3, order=order, strategy=strategy, adjacency=adjacency, rows_per_person=rows,
+        noise_multiplier=1.3, delta=1e-3, momentum=0.8,
+    )  # fmt: skip
+    C, n = plan.strategy.matrix(), plan.steps_per_epoch
+    kept = [[place] * 3 for place in range(n)]
+    patterns = kept if order == "fixed" else list(itertools.product(range(n), repeat=3))
+    worst = max(np.linalg.norm(sum(C[:, e * n + p] for e, p in enumerate(pattern))) for pattern in patterns)
+    facts = plan.to_dict()
+    assert facts["sensitivity"] >= times * worst * (1 - 1e-12)
+    if facts["sensitivity_is"] == "exact":
+        assert facts["sensitivity"] == pytest.approx(times * worst, rel=1e-9)
+    for row in (facts, *facts["alternatives"]):
+        assert row["sensitivity"] / row["noise_multiplier"] == pytest.approx(facts["mu"], rel=1e-9)
 
 
 def test_delta_defaults_to_a_power_of_ten_below_a_tenth_of_one_over_n() -> None:

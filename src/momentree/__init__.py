@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from momentree._version import __version__
 from momentree.errors import CheckError, InputError, MomentreeError, NoProofError, PrivacyLeakWarning
-from momentree.plan import Plan
 
 if TYPE_CHECKING:
+    from momentree.plan import Plan
     from momentree.training.loop import Run
 
 __all__ = [
@@ -22,7 +22,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`momentree.Run`, imported when it is first asked for: a run needs the plan, which is imported here."""
+    """`Plan` and `Run`, imported when they are first asked for: torch takes seconds, and `--help` needs none."""
+    if name == "Plan":
+        from momentree.plan import Plan
+
+        return Plan
     if name == "Run":
         from momentree.training.loop import Run
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from momentree.paper.reconstruction import reconstruction_weights
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
-from momentree.privacy.sensitivity import sensitivity
+from momentree.privacy.account_of import factor, release_sensitivity
+from momentree.privacy.sensitivity import Sensitivity
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.error import iterate_rmse, momentum_rmse
 from momentree.strategy.toeplitz import Toeplitz
@@ -20,10 +22,15 @@ if TYPE_CHECKING:
 LARGEST_PROFILE = 2_000
 
 
-def strategy_figures(plan: Plan, strategy: Strategy, noise_multiplier: float) -> dict[str, Any]:
-    """What one strategy costs under the plan's order, at the given σ; errors in units of `clip / batch_size`."""
-    amplified = plan.order.participation == "amplified"
-    worst = None if amplified else plan.sensitivity_of(strategy)
+def strategy_figures(plan: Plan, strategy: Strategy, noise_multiplier: float | None = None) -> dict[str, Any]:
+    """What one strategy costs under the plan's order, at the given σ or else at the plan's μ; errors in units of
+    `clip / batch_size`.
+    """
+    worst = None if plan.amplified else moved(plan, strategy)
+    if noise_multiplier is None:
+        assert worst is not None  # only unamplified plans compare strategies
+        assert plan.mu is not None
+        noise_multiplier = worst.value / plan.mu
     on_momentum, on_iterates = errors(plan, strategy, noise_multiplier)
     return {
         "strategy": strategy.name,
@@ -34,6 +41,14 @@ def strategy_figures(plan: Plan, strategy: Strategy, noise_multiplier: float) ->
         "iterate_rmse": on_iterates,
         "noise_vectors": strategy.noise_vectors,
     }
+
+
+def moved(plan: Plan, strategy: Strategy, *, search: bool = False) -> Sensitivity:
+    """‖C‖ under the order and the adjacency, for the plan's unit of privacy: μ is this over σ."""
+    found = release_sensitivity(plan.release(1.0, strategy), search=search)
+    times = factor(plan.adjacency)
+    reached = None if found.local_search is None else times * found.local_search
+    return replace(found, value=times * found.value, local_search=reached)
 
 
 def errors(plan: Plan, strategy: Strategy, noise_multiplier: float) -> tuple[float | None, float | None]:
@@ -95,15 +110,17 @@ def figures(plan: Plan) -> dict[str, Any]:
     bracket = plan.bracket
     found = strategy_figures(plan, plan.strategy, plan.noise_multiplier)
     if plan.preset.query == "sensitivity-reduced":
-        found["sensitivity"] = {f.name: f.sensitivity.value for f in plan.families}
+        times = factor(plan.adjacency) * min(plan.request.rows_per_person, plan.examples)
+        found["sensitivity"] = {f.name: times * f.sensitivity.value for f in plan.families}
         found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
         found["noise_vectors"] = 3 * plan.strategy.noise_vectors
     elif plan.families:
         found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
     if found["sensitivity_is"] == "upper bound" and plan.steps <= LARGEST_PROFILE:
         # how far the truth may be below the bound: the worst pattern that a search has found
-        kind = plan.order.participation
-        found["sensitivity_found"] = sensitivity(plan.strategy, kind, plan.steps_per_epoch, search=True).local_search
+        found["sensitivity_found"] = moved(plan, plan.strategy, search=True).local_search
+    if plan.computed is not None:  # what holds with certainty, be it the plan's own account or not
+        found["epsilon_deterministic"] = plan.computed.upper_epsilon(plan.delta)
     return found | {
         "mu": plan.mu,
         "epsilon_lower": bracket.lower,
@@ -118,12 +135,7 @@ def alternatives(plan: Plan) -> list[dict[str, Any]]:
     """The other strategies that fit the order, each at the σ that gives the same μ, so the same (ε, δ)."""
     if plan.mu is None or plan.preset.query == "sensitivity-reduced":
         return []  # every strategy has a loss distribution of its own there: `plan` with its name works it out
-    own = plan.sensitivity_of(plan.strategy).value
-    return [
-        strategy_figures(plan, c.strategy, plan.noise_multiplier * c.sensitivity / own)
-        for c in plan.candidates
-        if c.name != plan.strategy.name
-    ]
+    return [strategy_figures(plan, c.strategy) for c in plan.candidates if c.name != plan.strategy.name]
 
 
 def paper_figures(plan: Plan) -> dict[str, Any] | None:

@@ -22,20 +22,21 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from momentree import order as orders
-from momentree.errors import NoProofError
+from momentree.errors import NoProofError, whole
 from momentree.figures import alternatives as other_strategies
 from momentree.figures import figures, paper_figures
 from momentree.order.base import Order, Shape
 from momentree.presets import ALGORITHMS, Algorithm
 from momentree.privacy.account import Account, Bracket, epsilon_within
 from momentree.privacy.account_of import account, calibrate, noise_for
-from momentree.privacy.amplified import amplified_account, calibrate_release
+from momentree.privacy.computed import ComputedAccount
 from momentree.privacy.entitlement import entitlement
 from momentree.privacy.events import Release
 from momentree.privacy.families import Family, account_of_families, families, joint_mu
 from momentree.privacy.gaussian import largest_mu
 from momentree.privacy.monte_carlo import FAILURE
 from momentree.privacy.sensitivity import Sensitivity, sensitivity
+from momentree.privacy.settle import Settled, settled_account, settled_calibration
 from momentree.public import PublicNumbers
 from momentree.request import Request
 from momentree.strategy.base import Array, Strategy
@@ -76,6 +77,8 @@ class Plan(PublicNumbers):
     entitlement: str
     noise_multiplier: float
     account: Account
+    computed: ComputedAccount | None = None
+    """The account without sampling where there is one: the plan's own, or one to read beside it."""
     warnings: tuple[str, ...]
 
     def __init__(self, **facts: Any) -> None:
@@ -248,24 +251,29 @@ class Plan(PublicNumbers):
             assert request.noise_multiplier is not None  # the request has exactly one of the two
             release = self.release(request.noise_multiplier)
             if self.amplified:
-                found = amplified_account(release, seed=request.account_seed, failure_probability=self._failure)
-                return request.noise_multiplier, found
+                return self._settled(
+                    settled_account(release, self.delta, seed=request.account_seed, failure_probability=self._failure)
+                )
             return request.noise_multiplier, account(release)
         if self.amplified:
             # the search starts at the σ of a kept place without amplification, which is always enough
             start = self._worst_case(self.strategy) / largest_mu(request.epsilon, self.delta)
-            first = amplified_account(self.release(start), seed=request.account_seed, failure_probability=self._failure)
-            left = self.delta - first.failure_probability
-            calibrated = calibrate_release(
-                self.release(start),
-                request.epsilon,
-                left,
-                seed=request.account_seed,
-                failure_probability=self._failure,
+            return self._settled(
+                settled_calibration(
+                    self.release(start),
+                    request.epsilon,
+                    self.delta,
+                    seed=request.account_seed,
+                    failure_probability=self._failure,
+                )
             )
-            return calibrated.noise_multiplier, calibrated.account
         sigma = calibrate(self.release(1.0), request.epsilon, self.delta)
         return sigma, account(self.release(sigma))
+
+    def _settled(self, settled: Settled) -> tuple[float, Account]:
+        computed = settled.account if isinstance(settled.account, ComputedAccount) else settled.computed
+        self.__dict__["computed"] = computed
+        return settled.noise_multiplier, settled.account
 
     @property
     def _failure(self) -> float:
@@ -316,19 +324,11 @@ class Plan(PublicNumbers):
 
         return start(self, model, loss, dataset, out=out, **options)
 
-    def noise_stream(self, *, dimension: int, key: bytes) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+    def noise_stream(self, *, dimension: int, key: bytes) -> Iterator[Array]:
         """Step by step the noise that reaches m̂_t, in units of `clip / batch_size`; a pure function of key and plan."""
-        from momentree.noise.keys import derive_subkey
-        from momentree.noise.normals import KeyedNormals
-        from momentree.noise.stream import NoiseStream
+        from momentree.plan_noise import noise_on_momentum
 
-        subkey = derive_subkey(key, plan_digest=self.digest(), purpose="noise stream")
-        stream = NoiseStream(self.strategy, KeyedNormals(subkey), [dimension], dtype=torch.float64)
-        alpha, noise = 1 - self.momentum, torch.zeros(dimension, dtype=torch.float64)
-        for _ in range(self.steps):
-            noise.mul_(self.momentum)
-            stream.add_([noise], alpha * self.noise_multiplier)
-            yield noise.numpy().copy()
+        return noise_on_momentum(self, whole("dimension", dimension), key)
 
     def to_dict(self, *, alternatives: bool = True) -> dict[str, Any]:
         """Everything public about the plan, as `momentree plan --json` prints it; the other strategies if wanted."""

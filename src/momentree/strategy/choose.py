@@ -107,10 +107,10 @@ def explain(setting: Setting, candidates: list[Candidate], budget_vectors: int |
     others = [c for c in allowed if c is not best]
     on = "iterates" if setting.measure == "iterates" else "momentum"
     room = "" if budget_vectors is None else f" within a budget of {budget_vectors} model-sized vectors"
-    text = f"{best.name}: least noise on the {on}{room} (keeps {best.noise_vectors})"
+    text = f"least noise on the {on}{room} (keeps {best.noise_vectors})"
     if others:
         text += "; " + ", ".join(f"{c.name} {_more(c.loss / best.loss)}" for c in others[:3])
-    return best, text + "."
+    return best, text
 
 
 def _more(ratio: float) -> str:
