@@ -234,7 +234,7 @@ def test_posteriors_stay_below_their_weights(which):
 def test_conditional_composition_nears_the_truth_as_the_noise_grows():
     """One epoch, one row a place: it must approach the comparison, and stay above it."""
     rows = np.eye(20) / 400
-    account = ComputedAccount(Places(((rows.T @ rows, 1),), rows), 1.0, 1e-6)
+    account = ComputedAccount(Places(((rows.T @ rows, 1),), lambda: rows), 1.0, 1e-6)
     found = account.conditional
     truth = account.ratio("lower")
     assert found is not None

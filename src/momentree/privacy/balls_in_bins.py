@@ -36,10 +36,15 @@ def places_gram(strategy: Strategy, steps_per_epoch: int) -> Array:
             f"balls-in-bins with strategy {strategy.name} over {total} steps: C is too large to be written out; "
             f"at most {int(LARGEST_MATRIX**0.5)} steps, or a Toeplitz strategy"
         )
-    matrix = strategy.matrix()
-    matrix = np.pad(matrix, ((0, 0), (0, -total % n)))
-    columns = matrix.reshape(len(matrix), -1, n).sum(axis=1)
+    columns = places_rows(strategy, n)
     return np.asarray(columns.T @ columns)
+
+
+def places_rows(strategy: Strategy, steps_per_epoch: int) -> Array:
+    """The h_j as columns: a row for every base row of C."""
+    matrix = strategy.matrix()
+    matrix = np.pad(matrix, ((0, 0), (0, -strategy.steps % steps_per_epoch)))
+    return np.asarray(matrix.reshape(len(matrix), -1, steps_per_epoch).sum(axis=1))
 
 
 def _toeplitz_gram(coefficients: Array, n: int, total: int) -> Array:

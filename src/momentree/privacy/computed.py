@@ -14,7 +14,7 @@ Guarantee: `upper` is at or above the truth with certainty, `lower` at or below 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,6 +31,8 @@ from momentree.privacy.renyi import Moments, moments
 
 LARGEST = 1000
 """Places for which all this takes seconds."""
+LARGEST_TABLE = 2_000_000
+"""Rows × places that conditional composition goes through."""
 LITTLE = 0.02
 """The largest ‖h_j‖²/σ² at which conditional composition is tried: above it a posterior moves too far."""
 RESOLUTION = 40
@@ -38,11 +40,11 @@ RESOLUTION = 40
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Gram matrices over σ = 1 of independent secret places, and how many epochs have each; `rows`: the h_j row by row
-    where there is one place only and they are at hand."""
+    """Gram matrices at σ = 1 of independent secret places, and how many epochs have each; `rows`: how to write out the
+    h_j row by row, where there is one place only."""
 
     grams: tuple[tuple[Array, int], ...]
-    rows: Array | None = None
+    rows: Callable[[], Array] | None = None
 
 
 class ComputedAccount:
@@ -61,7 +63,7 @@ class ComputedAccount:
         sigma = number("noise_multiplier", noise_multiplier, above=0, do="without noise nothing is private")
         self._delta = number("delta", delta, above=0, below=1)
         self._parts = [(gram / sigma**2, times) for gram, times in places.grams]
-        self._rows = None if places.rows is None else places.rows / sigma
+        self._rows, self._sigma = places.rows, sigma
         self._given = covers
         self._unamplified = math.sqrt(sum(times * float(np.diag(g).max()) for g, times in self._parts))
         self._sides: dict[Side, Ratio] = {}
@@ -101,7 +103,8 @@ class ComputedAccount:
     def conditional(self) -> Conditional | None:
         if self._rows is None or self._unamplified**2 > LITTLE:
             return None
-        return conditional(self._rows, self._delta)
+        rows = self._rows()
+        return None if rows.size > LARGEST_TABLE else conditional(rows / self._sigma, self._delta)
 
     def bounds(self, epsilon: float) -> dict[str, tuple[float, float]]:
         """What each proof says of δ at ε: (forward, reverse)."""

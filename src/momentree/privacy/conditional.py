@@ -29,8 +29,6 @@ SHARE = 0.1
 RESOLUTION = 40
 COARSER = 1.03
 """Posterior weights are rounded up to powers of this, so that rows fall into few kinds."""
-LARGEST = 4_000_000
-"""Entries of the table of rows and places."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +47,8 @@ class Conditional:
 
 
 def conditional(rows: Array, delta: float) -> Conditional | None:
-    """The bound for `rows[r, j] = h_rj/σ ≥ 0`, made for about this δ; None where it cannot help or is too large."""
+    """The bound for `rows[r, j] = h_rj/σ ≥ 0`, made for about this δ; None where it cannot help."""
     rows = rows[rows.max(axis=1) > 0]
-    if rows.size > LARGEST:
-        return None
     sets = _sets(rows)
     if sets is None:
         return None

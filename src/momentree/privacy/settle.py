@@ -1,0 +1,129 @@
+"""The account that a plan takes for an amplified release: computed where that is nearly as sharp, else sampled.
+
+A certified Monte Carlo account is wrong with a small probability; a computed one never is, and costs some ε. The
+computed one is taken where its ε is at most `CLOSE` times the sampled one's, and where sampling cannot reach δ at all;
+otherwise it is kept beside the other. Which one is settled by the release, δ and the seed alone, so that a check finds
+it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from momentree.errors import InputError
+from momentree.order import BallsInBins, RandomAllocation
+from momentree.privacy.account import Account, epsilon_within
+from momentree.privacy.amplified import Calibrated, account_maker, calibrate_amplified
+from momentree.privacy.balls_in_bins import places_gram, places_rows
+from momentree.privacy.computed import LARGEST, ComputedAccount, Places
+from momentree.privacy.events import Release
+from momentree.privacy.monte_carlo import MonteCarloAccount
+from momentree.privacy.random_allocation import allocation_of, checked_noise
+
+CLOSE = 1.03
+PRECISION = 0.002
+"""How far below the ε asked for a computed account may end."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """σ, the account that is taken, and the computed one where another was taken."""
+
+    noise_multiplier: float
+    account: Account
+    computed: ComputedAccount | None
+
+
+def settled_account(release: Release, delta: float, *, seed: int, failure_probability: float) -> Settled:
+    """The account of the release at its own σ."""
+    sigma = checked_noise(release.noise_multiplier)
+    account = account_maker(release, failure_probability=failure_probability)(sigma, seed)
+    places = places_of(release) if isinstance(account, MonteCarloAccount) else None
+    if places is None:
+        return Settled(sigma, account, None)
+    computed = ComputedAccount(places, sigma / release.group_size, delta)
+    try:
+        close = computed.upper_epsilon(delta) <= CLOSE * epsilon_within(account, delta).upper
+    except InputError:  # the sample cannot carry this δ
+        close = True
+    return Settled(sigma, computed if close else account, None if close else computed)
+
+
+def settled_calibration(
+    release: Release, epsilon: float, delta: float, *, seed: int, failure_probability: float
+) -> Settled:
+    """The least σ at which the account that is taken says at most ε at δ; the search starts at the release's own."""
+    start, k = checked_noise(release.noise_multiplier), release.group_size
+    maker = account_maker(release, failure_probability=failure_probability)
+    sampled = isinstance(maker(start, seed), MonteCarloAccount)
+    places = places_of(release) if sampled else None
+    left = delta - maker(start, seed).failure_probability
+    found: Calibrated | None = None
+    try:
+        found = calibrate_amplified(maker, epsilon, left, seed=seed, start=start)
+    except InputError:
+        if places is None:
+            raise
+    if places is None:
+        assert found is not None
+        return Settled(found.noise_multiplier, found.account, None)
+    sigma = start if found is None else found.noise_multiplier
+    first = ComputedAccount(places, sigma / k, delta)
+    if found is not None and first.upper_epsilon(delta) > CLOSE * epsilon:
+        return Settled(sigma, found.account, first)
+    again = partial(ComputedAccount, places, delta=delta, covers=first.covers)
+    sigma, computed = _enough(lambda s: again(s / k), epsilon, delta, sigma)
+    return Settled(sigma, computed, None)
+
+
+def _enough(
+    make: Callable[[float], ComputedAccount], epsilon: float, delta: float, start: float
+) -> tuple[float, ComputedAccount]:
+    """σ with an ε just below the one asked for. ε falls in σ, about as a power of it."""
+    below = above = None
+    log_sigma, power = math.log(start), 1.3
+    for _ in range(60):
+        account = make(math.exp(log_sigma))
+        reached = account.upper_epsilon(delta)
+        if (1 - PRECISION) * epsilon <= reached <= epsilon:
+            return math.exp(log_sigma), account
+        at = (log_sigma, math.log(max(reached, 1e-6) / epsilon))
+        if reached <= epsilon:
+            below = at
+        else:
+            above = at
+        if below and above:
+            if below[0] - above[0] < 1e-9:
+                break
+            power = min(8.0, max(0.2, (above[1] - below[1]) / (below[0] - above[0])))
+            log_sigma = at[0] + (at[1] + PRECISION / 2) / power
+            if not above[0] < log_sigma < below[0]:
+                log_sigma = (above[0] + below[0]) / 2
+        else:
+            log_sigma += min(1.0, max(-1.0, (at[1] + PRECISION / 2) / power))
+    if below is None:
+        raise InputError(f"no noise was found that reaches epsilon {epsilon:g} at delta {delta:g}: give a larger one")
+    return math.exp(below[0]), make(math.exp(below[0]))
+
+
+def places_of(release: Release) -> Places | None:
+    """What a computed account needs, or None where there is none: neighbouring epochs meet, or it would take long."""
+    order, strategy = release.order, release.strategy
+    n = order.shape.steps_per_epoch
+    if n > LARGEST:
+        return None
+    if isinstance(order, BallsInBins):
+        return Places(((places_gram(strategy, n), 1),), partial(places_rows, strategy, n))
+    if isinstance(order, RandomAllocation):
+        blocks = allocation_of(strategy, n, 1.0).blocks
+        if any(block.meeting is not None for block in blocks):
+            return None
+        counts: dict[int, int] = {}
+        for block in blocks:
+            counts[id(block.gram)] = counts.get(id(block.gram), 0) + 1
+        distinct = {id(block.gram): block.gram for block in blocks}
+        return Places(tuple((distinct[key], times) for key, times in counts.items()))
+    return None
