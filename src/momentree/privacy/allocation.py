@@ -85,11 +85,25 @@ class Allocation:
         return [np.ascontiguousarray(v[:, e * n : (e + 1) * n]) for e in range(len(self.blocks))]
 
     @cached_property
-    def _mean_field(self) -> list[Array]:
-        """⟨h̄, C_e,j⟩/‖h̄‖ for h̄ = C·E[u]/σ, an epoch an entry."""
+    def _mean(self) -> Array:
+        """h̄ = C·E[u]/σ."""
         mean = np.zeros(self.rows)
         for block in self.blocks:
             mean[block.rows] += block.columns.mean(axis=1)
+        return mean
+
+    def averages(self) -> tuple[float, float]:
+        square = 0.0
+        for block in self.blocks:
+            square += float(np.diag(block.gram).mean())
+            if block.meeting is not None:
+                square += 2 * float(block.meeting[2].sum()) / self.places**2
+        return float(np.linalg.norm(self._mean)), square
+
+    @cached_property
+    def _mean_field(self) -> list[Array]:
+        """⟨h̄, C_e,j⟩/‖h̄‖, an epoch an entry."""
+        mean = self._mean
         return [mean[b.rows] @ b.columns / float(np.linalg.norm(mean)) for b in self.blocks]
 
     def along(self, generator: Generator, x: Array) -> Array:

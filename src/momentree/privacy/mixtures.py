@@ -48,6 +48,9 @@ class Mixture(Protocol):
     def largest_norm(self) -> float:
         """max_u ‖Cu‖/σ: without any amplification the release is Gaussian with this μ, and δ is never above that."""
 
+    def averages(self) -> tuple[float, float]:
+        """‖C E[u]‖/σ and E‖Cu‖²/σ²."""
+
 
 def portions(count: int, width: int) -> list[int]:
     size = max(1, CHUNK // max(1, width))
@@ -135,6 +138,9 @@ class Places:
 
     def largest_norm(self) -> float:
         return math.sqrt(float(np.diag(self.gram).max()))
+
+    def averages(self) -> tuple[float, float]:
+        return math.sqrt(float(self.gram.mean())), float(np.diag(self.gram).mean())
 
     def ceiling(self, m: int) -> float:
         return sum(float(logsumexp(i * self.gram, axis=1).max()) - math.log(self.places) for i in range(1, m))

@@ -229,8 +229,12 @@ class MonteCarloAccount:
     def _reverse_promise(self, epsilon: float, failure: float) -> float:
         plan = self._reverse_design(epsilon)
         few = reverse.draw(self.mixture, plan, self._generator(4, epsilon), self._pilot_size)
-        promised = reverse.promise(plan, few, epsilon, failure, self.samples)
-        return min(promised, delta_of(self._unamplified, epsilon))
+        return min(reverse.promise(plan, few, epsilon, failure, self.samples), self._reverse_computed(epsilon))
+
+    def _reverse_computed(self, epsilon: float) -> float:
+        """What bounds the reverse divergence without a sample."""
+        computed = reverse.without_sampling(*self.mixture.averages(), epsilon)
+        return min(computed, delta_of(self._unamplified, epsilon))
 
     def _reverse_point(self, epsilon: float, target: float, failure: float) -> float:
         """An ε' ≤ ε at which the reverse divergence, which falls in ε, is expected to be well below the target: often
@@ -270,7 +274,7 @@ class MonteCarloAccount:
         plan = self._reverse_design(epsilon)
         sample = reverse.draw(self.mixture, plan, self._generator(5 + attempt, epsilon), self.samples)
         lower, estimate, upper = reverse.bounds(plan, sample, epsilon, failure)
-        upper = min(upper, delta_of(self._unamplified, epsilon)) * (1 + ROUNDING)
+        upper = min(upper, self._reverse_computed(epsilon)) * (1 + ROUNDING)
         return ReverseClaim(epsilon, min(lower, upper), estimate, upper)
 
     def _reverse_claims(self, epsilon: float, low: float, delta: float) -> Iterator[ReverseClaim]:

@@ -7,6 +7,8 @@ so beyond two certified points c₁ < c₂ it lies under the line through them, 
 sample falls into A, is bounded too:
 
     E_Q (1 − e^ε L)₊ ≤ E[(1 − e^{ε+ℓ})₊; x ≤ c₂] + ∫_{x > c₂} φ(x) Φ(f(c₂) + slope·(x − c₂)) dx.
+
+Where next to nothing falls into A, no sample can say so; `without_sampling` can.
 """
 
 from __future__ import annotations
@@ -43,6 +45,17 @@ def far_end(c: float, level: float, slope: float) -> float:
     heights = ndtr(level + slope * (points - c))
     cells = np.where(points[1:] <= 0, ndtr(points[1:]) - ndtr(points[:-1]), ndtr(-points[:-1]) - ndtr(-points[1:]))
     return float(cells @ heights[:-1] + ndtr(-points[-1]) * heights[-1])
+
+
+def without_sampling(norm: float, square: float, epsilon: float) -> float:
+    """A bound of `E_Q (1 − e^ε L)₊` from ‖C E[u]‖/σ and E‖Cu‖²/σ² alone.
+
+    By Jensen `L = E_u exp(⟨Cu, y⟩/σ² − ‖Cu‖²/2σ²) ≥ exp(norm·x − square/2)` with x the standard normal component of y
+    along C E[u]; so `L < e^−ε` only where `x < (square/2 − ε)/norm`, and `(1 − e^ε L)₊ ≤ 1` there.
+    """
+    if norm == 0.0:
+        return 0.0 if square / 2 <= epsilon else 1.0
+    return float(ndtr((square / 2 - epsilon) / norm)) * (1 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
