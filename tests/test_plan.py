@@ -154,3 +154,9 @@ def test_bad_input_is_one_line_that_names_it(facts: dict[str, object], words: st
     with pytest.raises(mt.InputError, match=words) as caught:
         mt.Plan(**({"examples": 100, "batch_size": 10} | facts))
     assert "\n" not in str(caught.value)
+
+
+def test_a_band_asked_for_is_taken_under_an_amplified_order() -> None:
+    facts = {"examples": 60, "batch_size": 10, "epochs": 1, "order": "balls-in-bins", "noise_multiplier": 2.0}
+    plan = mt.Plan(**facts, band=3, delta=1e-3)
+    assert (plan.strategy.name, plan.strategy.band) == ("bsr", 3)

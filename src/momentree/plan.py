@@ -147,7 +147,9 @@ class Plan(PublicNumbers):
                 f"{preset.name} has no account with the strategy {name}: choose one of {', '.join(preset.strategies)}"
             )
         if name == "auto" and self.amplified:
-            return self._banded()
+            if self.request.band is None:
+                return self._banded()
+            name = "bsr"  # the one that a band was asked for
         if name == "auto":
             best, why = explain(self.setting, self.candidates, self.budget_vectors)
             return best.strategy, why

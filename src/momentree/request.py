@@ -18,6 +18,8 @@ _SIZES = {"": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, 
 
 
 MOST_STEPS = 20_000_000
+LEAKING = ("epoch-lag", "storm", "sensitivity-reduced")
+"""Queries that mix a full gradient into every difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +112,26 @@ class Request:
         given["momentum"] = self._optional("momentum", at_least=0, below=1)
         given["leak"] = self._optional("leak", above=0, at_most=1)
         given["difference_clip"] = self._optional("difference_clip", above=0)
+        self._refuse_what_does_not_apply()
         given["budget_memory"] = None if self.budget_memory is None else self._budget(given["dimension"])
         return Request(**given)
+
+    def _refuse_what_does_not_apply(self) -> None:
+        """A setting that nothing would read is a misunderstanding: better told now than believed."""
+        preset = ALGORITHMS[self.algorithm]
+        strategy = self.strategy or preset.strategy
+        for name, strategies in (("band", ("bsr", "bisr")), ("buffers", ("blt",))):
+            if getattr(self, name) is not None and strategy not in ("auto", *strategies):
+                raise InputError(
+                    f"{name} {getattr(self, name)} with strategy {strategy}: only {' and '.join(strategies)} read it; "
+                    "leave it out, or change the strategy"
+                )
+        for name, queries in (("leak", LEAKING), ("difference_clip", (*LEAKING, "spider"))):
+            if getattr(self, name) is not None and preset.query not in queries:
+                users = ", ".join(a.name for a in ALGORITHMS.values() if a.query in queries)
+                raise InputError(
+                    f"{name} {getattr(self, name)} with {self.algorithm}: only {users} read it; leave it out"
+                )
 
     @property
     def checked_delta(self) -> float:
