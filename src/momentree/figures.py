@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from momentree.memory import memory_floats
 from momentree.paper.reconstruction import reconstruction_weights
 from momentree.paper.theorems import paper_constants_algorithm_1, paper_constants_algorithm_2
 from momentree.privacy.account_of import factor, release_sensitivity
@@ -113,7 +114,6 @@ def figures(plan: Plan) -> dict[str, Any]:
         times = factor(plan.adjacency) * min(plan.request.rows_per_person, plan.examples)
         found["sensitivity"] = {f.name: times * f.sensitivity.value for f in plan.families}
         found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
-        found["noise_vectors"] = 3 * plan.strategy.noise_vectors
     elif plan.families:
         found["noise_multiplier"] = {f.name: f.noise_multiplier for f in plan.families}
     if found["sensitivity_is"] == "upper bound" and plan.steps <= LARGEST_PROFILE:
@@ -128,6 +128,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "account": plan.account.method,
         "failure_probability": plan.account.failure_probability,
         "gradients_per_step": plan.preset.gradients_per_step,
+        "memory": None if plan.dimension is None else memory_floats(plan, plan.dimension).describe(),
     }
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from momentree.errors import MomentreeError
-from momentree.training.memory import memory_floats
+from momentree.memory import memory_floats
 from momentree.training.releases.store import InMemory, OnDisk
 from training.making import again, begin, copy, killed, leaks, net, rows, small_plan, tensors_of, weights
 
@@ -61,6 +61,58 @@ def test_what_waits_is_what_was_declared(tmp_path: Path, name: str) -> None:
     assert sum(t.numel() for tensors in held for t in tensors) == said.waiting * d
     assert memory_floats(plan, 10**9).where == "disk"
     assert memory_floats(plan, 10**9).floats_on_disk == said.waiting * 10**9
+
+
+def held(run: Any) -> int:
+    """Numbers in all tensors that the release, its store and streams, and the update keep; chunk buffers apart."""
+    release = run._release
+    mine = [v for name, v in vars(release).items() if name not in ("query", "_parameters")]
+    storages = {}
+    for thing in (mine, run._update.state_dict()):
+        for tensor in tensors_of(thing, but=release.query):
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // tensor.element_size()
+    model = {p.untyped_storage().data_ptr() for p in run.model.parameters()}
+    return sum(size for place, size in storages.items() if place not in model and size > 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("dp-nsgd", {"strategy": "tree"}),
+        ("dp-nsgd", {"strategy": "tree", "update": "adam"}),
+        ("dp-nsgd", {"strategy": "bsr", "band": 3, "update": "nesterov"}),
+        ("dp-ftrl", {"strategy": "blt"}),
+        ("dp-sgd", {"strategy": "identity"}),
+        ("dp-gd", {"batch_size": None}),
+        ("rrsgd", {"strategy": "identity"}),
+        ("epoch-lag", {"strategy": "tree"}),
+        ("sr-nsgd", {}),
+        ("sr-nsgd", {"update": "momentum"}),
+        ("dp-srm", {}),
+        ("dp-spider", {}),
+    ],
+)
+def test_all_memory_is_what_the_plan_prints(tmp_path: Path, name: str, more: dict[str, Any]) -> None:
+    """Every vector that lasts from one step to the next; the noise's own chunk buffers are emptied before the count."""
+    model = nn.Sequential(nn.Linear(5, 40, bias=False), nn.Tanh(), nn.Linear(40, 3, bias=False))
+    d = weights(model).numel()
+    plan = plan_of(name, dimension=d, **more)
+    run = begin(tmp_path / "run", plan=plan, model=model, keep_key=True)
+    run.fit()
+    release: Any = run._release
+    stream = release.r_noise if name == "sr-nsgd" else release.noise
+    said = plan.to_dict()["memory"]
+    assert said["vectors"]["noise"] == len(stream._slots) == plan.to_dict()["noise_vectors"]
+    slots = sum(slot.numel() for slot in stream._slots)
+    for attribute in ("noise", "r_noise"):
+        if hasattr(release, attribute):
+            setattr(release, attribute, None)
+    for tree in ("_G", "_D"):
+        if hasattr(release, tree):
+            getattr(release, tree).source = None
+    if hasattr(release, "source"):
+        release.source = None
+    assert held(run) + slots == said["floats_in_memory"] == said["vectors_in_memory"] * d
 
 
 def test_files_of_earlier_steps_do_not_pile_up(tmp_path: Path) -> None:

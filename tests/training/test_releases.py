@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from momentree.memory import waiting_vectors
 from momentree.order import Fixed, Shape
 from momentree.paper.algorithm1 import algorithm_1
 from momentree.paper.algorithm2 import Clips, algorithm_2
@@ -16,7 +17,6 @@ from momentree.paper.common import clip_to
 from momentree.strategy.identity import Identity
 from momentree.strategy.tree import Tree, level_of
 from momentree.strategy.tree_full import TreeFull, rows_before
-from momentree.training.memory import waiting_vectors
 from momentree.training.releases.lagged import Lagged
 from momentree.training.releases.reduced import Reduced, Scales
 from momentree.training.releases.single import Single
@@ -186,7 +186,7 @@ class TestReduced:
             if (t - 1) % 16 == 0:
                 work.append(0)
             release.ask_(t, [])
-        assert max(work[2:]) == min(work[2:])
+        assert max(work[2:]) == min(work[2:]) == max(work)
         assert max(work) <= 16 * 12 * 5  # O(log n) a step
 
     def test_kept_on_disk_the_bits_are_the_same(self, tmp_path: Any) -> None:
@@ -272,6 +272,36 @@ class TestLagged:
             release.ask_(t, [])
         held = len(release.store._kept) + len(release.store._free)
         assert held == waiting_vectors("epoch-lag", n, 4)
+
+    def test_a_step_costs_the_same_in_every_epoch(self) -> None:
+        """Vectors read, written and drawn, and gradients asked for: the same from the second epoch to the fiftieth."""
+        shape = Shape(16, 1, 50)
+        n = shape.steps_per_epoch
+        slow, release, _, source = self.made(shape, clip=0.3, rho=0.1, leak=0.1, lag=n, fresh=lambda t: t <= n)
+        x, y = small_data(16)
+        work = dict.fromkeys(("get", "put", "gradient", "fill_"), 0)
+
+        def counted(thing: Any, name: str) -> None:
+            original = getattr(thing, name)
+
+            def call(*arguments: Any) -> Any:
+                work[name] += 1
+                return original(*arguments)
+
+            setattr(thing, name, call)
+
+        counted(release.store, "get")
+        counted(release.store, "put")
+        counted(slow, "gradient")
+        counted(source, "fill_")
+        seen, steps = [], Fixed(shape)
+        for t in range(1, shape.steps + 1):
+            release.ask_(t, [piece_of(x, y, steps.batch(t))])
+            if t % n == 0:
+                seen.append(dict(work))
+                work.update(dict.fromkeys(work, 0))
+        assert all(each == seen[1] for each in seen[1:])
+        assert seen[1] == {"get": 2 * n, "put": 2 * n, "gradient": 2 * n, "fill_": n}
 
     def test_without_noise_or_clips_the_lag_gives_the_plain_gradient_average(self) -> None:
         """u_t = (1-γ)^e g_t + …: with γ = 0 and the same order in every epoch it is the gradient itself."""

@@ -13,6 +13,7 @@ from momentree.certificate import RunFacts, together, verify
 from momentree.cli import main
 from momentree.errors import InputError, MomentreeError
 from momentree.files import read_json
+from momentree.privacy.account import rounded_up
 from momentree.privacy.gaussian import GaussianAccount
 from momentree.report.record import read_record
 from momentree.training.warm import ancestors_of
@@ -33,7 +34,7 @@ def test_the_budgets_of_all_runs_are_composed(tmp_path: Path) -> None:
     assert found >= expected * (1 - 1e-12)
     run.fit()
     certificate = read_json(tmp_path / "2" / "certificate.json", "certificate")
-    assert f"({expected:.4g}, 1e-05)-DP" in certificate["initial_weights"]
+    assert f"({rounded_up(expected)}, 1e-05)-DP" in certificate["initial_weights"]
     assert "2 earlier private runs" in certificate["initial_weights"]
     assert verify(read_record(tmp_path / "2"), certificate) == []
 

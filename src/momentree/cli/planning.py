@@ -10,6 +10,7 @@ from typing import Any
 
 from momentree.cli.parser import add_plan_flags, plan_facts
 from momentree.errors import InputError
+from momentree.memory import memory_floats
 
 
 def add_arguments(commands: Any) -> None:
@@ -45,20 +46,23 @@ def run(parsed: argparse.Namespace) -> int:
 
 def describe(plan: Any) -> str:
     """The plan for a person: what it promises first, then what it costs, then what else there is."""
+    from momentree.privacy.account import rounded_up
+
     facts = plan.to_dict()
     bracket = plan.bracket
     lines = [
         f"{plan.algorithm}, {plan.order.name} order, {plan.strategy.name} strategy ({plan.strategy_reason})",
-        f"  promise      ({bracket.upper:.4g}, {plan.delta:g})-DP, adjacency {plan.adjacency}"
+        f"  promise      ({rounded_up(bracket.upper)}, {plan.delta:g})-DP, adjacency {plan.adjacency}"
         + (f", μ = {plan.mu:.4g}" if plan.mu is not None else ""),
+        *_account_lines(plan),
         f"  run          {plan.examples} examples, batches of {plan.batch_size}, {plan.epochs} epochs of "
         f"{plan.steps_per_epoch} steps",
         f"  noise        σ = {_several(facts['noise_multiplier'])} in units of clip/batch_size",
         f"               {_sensitivity_line(facts)}",
         f"  error        {_figure(facts['momentum_rmse'])} on the momentum, "
         f"{_figure(facts['iterate_rmse'])} on its running sum",
-        f"  memory       {facts['noise_vectors']} model-sized vectors; "
-        f"{facts['gradients_per_step']} gradient(s) an example a step",
+        f"  memory       {_memory(plan)}",
+        f"  gradients    {facts['gradients_per_step']} an example a step",
     ]
     rows = [r for r in facts["alternatives"] if r.get("iterate_rmse") is not None]
     if rows:
@@ -73,12 +77,34 @@ def describe(plan: Any) -> str:
     return "\n".join(lines)
 
 
+def _account_lines(plan: Any) -> list[str]:
+    """How an amplified ε was found, where there is a choice."""
+    if plan.computed is None:
+        return []
+    if plan.computed is plan.account:
+        return ["  account      computed without sampling"]
+    certain = plan.computed.upper_epsilon(plan.delta)
+    return [f"  account      certified on a random sample; computed without one, epsilon is at most {certain:.4g}"]
+
+
 def _sensitivity_line(facts: dict[str, Any]) -> str:
     if facts["sensitivity"] is None or facts["sensitivity_is"] is None:
         return "amplified: no single sensitivity"
     found = facts.get("sensitivity_found")
     reached = f", a search has reached {found:.5g}" if found is not None else ""
     return f"sensitivity {_several(facts['sensitivity'])} ({facts['sensitivity_is']}{reached})"
+
+
+def _memory(plan: Any) -> str:
+    """Model-sized vectors besides the model, and what they come to."""
+    kept = memory_floats(plan, plan.dimension or 1)
+    parts = f"{kept.noise} for noise, {kept.sums} for sums, {kept.update} for the update"
+    if kept.waiting:
+        where = "" if plan.dimension is None else f" ({'on disk' if kept.where == 'disk' else 'in memory'})"
+        parts += f", {kept.waiting} of earlier steps{where}"
+    total = kept.noise + kept.sums + kept.update + kept.waiting
+    size = "" if plan.dimension is None else f" of {4 * plan.dimension / 1e6:.3g} MB"
+    return f"{total} model-sized vectors{size}: {parts}"
 
 
 def _several(value: Any) -> str:

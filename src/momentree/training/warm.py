@@ -18,6 +18,7 @@ from torch import nn
 
 from momentree.certificate import RunFacts, together
 from momentree.errors import InputError, NoProofError
+from momentree.privacy.account import rounded_up
 from momentree.report.record import read_record
 
 Ancestor = dict[str, Any]
@@ -53,5 +54,5 @@ def describe(plan: Any, ancestors: list[Ancestor], unit_column: str | None = Non
     runs = "an earlier private run" if len(ancestors) == 1 else f"{len(ancestors)} earlier private runs"
     return (
         f"the model of {runs}; for those whose rows were in all of them, everything together is "
-        f"({together(plan, asked):.4g}, {plan.delta:g})-DP"
+        f"({rounded_up(together(plan, asked))}, {plan.delta:g})-DP"
     )

@@ -3,6 +3,8 @@
 `epoch-lag` keeps the iterate and the released stream of every step of an epoch (2n vectors). `sr-nsgd` keeps Ĝ and W
 of an epoch, and two trees whose windows reach back an epoch, n vectors each (4n). That is n·d numbers, so they wait in
 memory only while that is small, and on disk otherwise; either way the count is here and not a surprise.
+
+Not counted: the model, its gradients and activations, and the noise's buffers of one chunk (noise/pieces.py).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Memory:
         return {
             "vectors": {"sums": self.sums, "noise": self.noise, "update": self.update, "waiting": self.waiting},
             "waiting_in": self.where,
+            "vectors_in_memory": self.vectors_in_memory,
             "floats_in_memory": self.floats_in_memory,
             "floats_on_disk": self.floats_on_disk,
         }
@@ -59,7 +62,7 @@ def waiting_vectors(kind: str, steps_per_epoch: int, epochs: int) -> int:
     return 2 * n if epochs == 1 else 4 * n
 
 
-def memory_floats(plan: Any, dimension: int, *, update_vectors: int = 1) -> Memory:
+def memory_floats(plan: Any, dimension: int, *, update_vectors: int | None = None) -> Memory:
     """What a run of this plan keeps for a model of `dimension` trainable parameters, with the plan's own update."""
     kind = query_kind(plan)
     n, epochs = plan.shape.steps_per_epoch, plan.shape.epochs
@@ -69,7 +72,16 @@ def memory_floats(plan: Any, dimension: int, *, update_vectors: int = 1) -> Memo
         where = "memory" if waiting <= budget_vectors(plan, dimension) else "disk"
     noise = int(plan.strategy.noise_vectors)
     sums = 8 if kind == "sensitivity-reduced" else 1
-    return Memory(sums, noise, update_vectors, waiting, where, dimension)
+    update = vectors_of_update(plan) if update_vectors is None else update_vectors
+    return Memory(sums, noise, update, waiting, where, dimension)
+
+
+def vectors_of_update(plan: Any) -> int:
+    """What the plan's own update keeps: m̂, Adam's two moments, or the iterate that may be handed over."""
+    kind = str(plan.request.update or plan.preset.update)
+    if kind in ("momentum", "nesterov"):
+        return 1 if plan.momentum > 0 and query_kind(plan) != "sensitivity-reduced" else 0  # its release is m̂ already
+    return {"normalised": 1, "adam": 2, "random-round": 1}.get(kind, 0)
 
 
 def budget_vectors(plan: Any, dimension: int) -> float:
