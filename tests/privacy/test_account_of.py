@@ -12,6 +12,7 @@ from scipy import stats
 
 from momentree.errors import InputError, NoProofError
 from momentree.order import Shape, make
+from momentree.privacy.account import rounded_up
 from momentree.privacy.account_of import account, calibrate, calibrated, factor, release_sensitivity
 from momentree.privacy.events import Release
 from momentree.privacy.gaussian import GaussianAccount
@@ -83,6 +84,14 @@ def test_every_row_of_the_real_orders_moves_no_more_than_claimed():
             moved = np.linalg.norm(matrix @ taken, axis=0)  # in units of clip / batch_size
             claim = release_sensitivity(Release(strategy, order, "zero-out", 1.0)).value
             assert moved.max() <= claim * (1 + 1e-12)
+
+
+def test_what_is_printed_is_never_below_the_figure():
+    for value, text in ((1.0, "1"), (1.23401, "1.235"), (0.99999999, "1"), (8, "8"), (2980.9579, "2981"), (0.0, "0")):
+        assert rounded_up(value) == text
+    for value in np.random.default_rng(0).lognormal(0, 6, 2000):
+        assert value <= float(rounded_up(value)) <= value * 1.0011
+    assert rounded_up(math.inf) == "inf"
 
 
 def test_the_figure_of_two_epochs():

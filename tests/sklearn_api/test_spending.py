@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from momentree.errors import PrivacyLeakWarning
+from momentree.privacy.account import rounded_up
 from momentree.sklearn import PrivateClassifier, SpendingWarning, spending
 
 TINY = {"bounds": (-4, 4), "classes": (0, 1), "strategy": "identity", "epochs": 1, "delta": 1e-5}
@@ -123,7 +124,7 @@ def test_a_sampled_order_is_counted_by_adding_up(blobs):
     caught = recorded(lambda: [model.fit(X, y) for model in models])
     (text,) = [str(w.message) for w in caught]
     epsilon = 2 * models[0].plan_.bracket.upper
-    assert f"epsilon is {epsilon:.4g} at delta 2e-05" in text
+    assert f"epsilon is {rounded_up(epsilon)} at delta 2e-05" in text
 
 
 def test_the_identity_of_rows_needs_the_key_of_the_process(blobs, monkeypatch):

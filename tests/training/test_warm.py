@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from momentree.certificate import RunFacts, together, verify
@@ -16,7 +17,7 @@ from momentree.files import read_json
 from momentree.privacy.account import rounded_up
 from momentree.privacy.gaussian import GaussianAccount
 from momentree.report.record import read_record
-from momentree.training.warm import ancestors_of
+from momentree.training.warm import ancestors_of, private_run_of, taken_as_public
 from training.making import begin, net, small_plan, weights
 
 
@@ -68,3 +69,27 @@ def test_refused(tmp_path: Path) -> None:
     with pytest.raises(MomentreeError, match="one adjacency"):
         begin(tmp_path / "1", warm_start=tmp_path / "0", plan=small_plan(adjacency="replace-one"))
     assert not (tmp_path / "1").exists()
+
+
+def test_a_model_file_says_that_it_was_trained_on_private_rows(tmp_path: Path) -> None:
+    run = begin(tmp_path / "0")
+    secrets = read_json(tmp_path / "0" / "noise.key", "noise key")
+    run.fit()
+    copied = tmp_path / "weights.safetensors"
+    copied.write_bytes((tmp_path / "0" / "model.safetensors").read_bytes())
+    assert private_run_of(copied) == read_record(tmp_path / "0")["environment"]["run_id"]
+    with pytest.raises(InputError, match="trained on private rows") as caught:
+        taken_as_public(copied)
+    assert "\n" not in str(caught.value)
+    assert not any(secret.encode() in copied.read_bytes() for secret in (secrets["key"], secrets["data_hmac"]))
+    with safetensors.safe_open(copied, "pt") as file:
+        assert "1e-05" in file.metadata()["momentree.promise"]
+    safetensors.torch.save_file(safetensors.torch.load_file(copied), tmp_path / "public.safetensors")
+    taken_as_public(tmp_path / "public.safetensors")
+    taken_as_public(tmp_path / "0" / "record.json")
+
+
+def test_a_record_tells_the_day_and_no_time(tmp_path: Path) -> None:
+    begin(tmp_path / "0").fit()
+    record = read_record(tmp_path / "0")
+    assert {len(record[name]) for name in ("started", "finished")} == {len("2026-01-01")}

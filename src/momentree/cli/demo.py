@@ -16,11 +16,12 @@ def add_arguments(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from momentree.privacy.account import rounded_up
     from momentree.tasks.demo import demo
 
     folder = Path(parsed.out)
     accuracy, certificate = demo(folder, epsilon=parsed.epsilon, seed=parsed.seed)
     print(f"test accuracy {accuracy:.3f} on held-out digits")
-    print(f"({certificate['epsilon']:.4g}, {certificate['delta']:g})-DP, adjacency {certificate['adjacency']}")
+    print(f"({rounded_up(certificate['epsilon'])}, {certificate['delta']:g})-DP, adjacency {certificate['adjacency']}")
     print(f"report: {folder / 'report.html'}, record: {folder / 'record.json'}")
     return 0

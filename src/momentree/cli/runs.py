@@ -70,7 +70,7 @@ def run_compose(parsed: argparse.Namespace) -> int:
     from momentree.certificate import RunFacts
     from momentree.errors import number
     from momentree.plan import Plan
-    from momentree.privacy.account import epsilon_within
+    from momentree.privacy.account import epsilon_within, rounded_up
     from momentree.privacy.compose import compose, same_terms
     from momentree.report.record import read_record
 
@@ -100,7 +100,7 @@ def run_compose(parsed: argparse.Namespace) -> int:
         "epsilon_upper": bracket.upper,
     }
     line = (
-        f"({bracket.upper:.4g}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in all "
+        f"({rounded_up(bracket.upper)}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in all "
         f"{len(parsed.folders)} runs"
         + (f" and in the {len(earlier)} that their first weights come from" if earlier else "")
     )

@@ -26,6 +26,9 @@ def add_arguments(commands: Any) -> None:
     train.add_argument("--holdout", metavar="FRACTION|COL=VALUE", help="rows outside the private N")
     train.add_argument("--held-out-is", metavar="WORD", default="unprotected", help="public, or unprotected (default)")
     train.add_argument("--init", metavar="FILE", help="public weights to start from (safetensors)")
+    train.add_argument(
+        "--init-is-public", action="store_true", help="the weights of --init hold none of these rows, whoever trained them"
+    )
     train.add_argument("--keep-key", action="store_true", help="keep the noise key for an audit; seal the run later")
     train.add_argument("--accept-derived-schema", action="store_true", help="train on unconfirmed lines; is certified")
     add_machine_flags(train)
@@ -95,6 +98,7 @@ def run_train(parsed: argparse.Namespace) -> int:
         choices=choices_of(parsed),
         accept_derived=parsed.accept_derived_schema,
         init=parsed.init,
+        init_is_public=parsed.init_is_public,
         keep_key=parsed.keep_key,
         device=parsed.device,
         scratch=parsed.scratch,
@@ -123,13 +127,15 @@ def run_resume(parsed: argparse.Namespace) -> int:
 
 def report(run: Any, as_json: bool) -> None:
     """What was promised and where it is written; figures on held-out rows only."""
+    from momentree.privacy.account import rounded_up
+
     certificate = run.certificate()
     shown = run.ledger.last_held_out or {}
     if as_json:
         facts = {name: certificate[name] for name in ("epsilon", "delta", "adjacency", "unit", "steps_done")}
         print(json.dumps(facts | {"run": str(run.folder.path), "held_out": shown}, indent=2))
         return
-    print(f"({certificate['epsilon']:.4g}, {certificate['delta']:g})-DP, adjacency {certificate['adjacency']}")
+    print(f"({rounded_up(certificate['epsilon'])}, {certificate['delta']:g})-DP, adjacency {certificate['adjacency']}")
     if shown:
         print(", ".join(f"held-out {name} {value:.4g}" for name, value in shown.items() if name != "step"))
     print(f"report: {run.folder.path / 'report.html'}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from momentree.files import write_text
+from momentree.privacy.account import rounded_up
 from momentree.report.chart import bar_chart, line_chart
 from momentree.report.record import read_record
 
@@ -59,7 +60,7 @@ def _subtitle(record: dict[str, Any]) -> str:
 
 def _promise(certificate: dict[str, Any], figures: dict[str, Any]) -> str:
     epsilon = certificate.get("epsilon")
-    shown = "none" if epsilon is None else f"{epsilon:.4g}"
+    shown = "none" if epsilon is None else rounded_up(epsilon)
     items = [("ε", shown), ("δ", f"{certificate.get('delta', 0):g}"), ("adjacency", certificate.get("adjacency", "?"))]
     items.append(("unit of privacy", certificate.get("unit", "?")))
     cells = "".join(f"<li><b>{escape(str(value))}</b><span>{escape(name)}</span></li>" for name, value in items)

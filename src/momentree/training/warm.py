@@ -56,3 +56,36 @@ def describe(plan: Any, ancestors: list[Ancestor], unit_column: str | None = Non
         f"the model of {runs}; for those whose rows were in all of them, everything together is "
         f"({rounded_up(together(plan, asked))}, {plan.delta:g})-DP"
     )
+
+
+RUN, PROMISE = "momentree.run", "momentree.promise"
+
+
+def header_of(ledger: Any) -> dict[str, str]:
+    """What a run's model file says of itself, also where it is copied: whose rows are in it, and at what price."""
+    plan = ledger.plan
+    return {
+        RUN: str(ledger.identity["run_id"]),
+        PROMISE: f"trained on private rows, ({rounded_up(ledger.epsilon)}, {plan.delta:g})-DP, adjacency "
+        f"{plan.adjacency}; the price of using it on the same rows again is in certificate.json",
+    }
+
+
+def private_run_of(path: str | os.PathLike[str]) -> str | None:
+    """The id of the private run that a model file comes from, as its header has it; None for any other file."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+    except (OSError, safetensors.SafetensorError):
+        return None
+    return str(header[RUN]) if RUN in header else None
+
+
+def taken_as_public(path: str | os.PathLike[str]) -> None:
+    """Refuses the model of a private run as public weights; a file from elsewhere says nothing of where it was made."""
+    run = private_run_of(path)
+    if run is not None:
+        raise InputError(
+            f"weights {path} were trained on private rows, by run {run[:8]}: give that run's folder, so that both are "
+            "paid for, or say --init-is-public if none of these rows were in it"
+        )
