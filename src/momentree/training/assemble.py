@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from momentree.errors import NoProofError, number
+from momentree.memory import memory_floats, query_kind
 from momentree.noise.normals import KeyedNormals
 from momentree.noise.stream import NoiseStream
 from momentree.query.clipped import ClippedGradients
 from momentree.query.differences import ClippedDifferences
-from momentree.memory import memory_floats, query_kind
 from momentree.training.releases.base import Release
 from momentree.training.releases.lagged import Lagged
 from momentree.training.releases.reduced import STREAM_R, Reduced, Scales

@@ -27,11 +27,14 @@ TENSORS, FACTS = "tensors.safetensors", "state.json"
 Numbers = dict[str, int | float]
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file, complete or not there at all. Tied tensors are written once for each name."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, header: dict[str, str] | None = None) -> None:
+    """A safetensors file, complete or not there at all. Tied tensors are written once for each name.
+
+    `header`: public words that stay with the file wherever it is copied.
+    """
     aside = path.with_name(f".{path.name}.writing")
     try:
-        safetensors.torch.save_file({k: _own(v) for k, v in tensors.items()}, aside)
+        safetensors.torch.save_file({k: _own(v) for k, v in tensors.items()}, aside, metadata=header)
         handle = os.open(aside, os.O_RDONLY)
         try:
             os.fsync(handle)

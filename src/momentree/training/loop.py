@@ -30,6 +30,7 @@ from momentree.training.releaselog import ReleaseLog
 from momentree.training.releases.base import Release
 from momentree.training.state import Untouched, unquoted
 from momentree.training.stopping import epsilon_so_far
+from momentree.training.warm import header_of
 from momentree.update import Update
 
 
@@ -305,6 +306,7 @@ class Run:
         checkpoints.write_tensors(
             self.folder.path / "model.safetensors",
             {name: t for name, t in self.model.state_dict().items() if isinstance(t, Tensor)},
+            header=header_of(self.ledger),
         )
         self.ledger.write(self, finished=self.done == self.steps)
         self._log.close()
