@@ -155,8 +155,8 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
     return (
         f"The model was trained on {plan.examples} rows in {plan.steps} steps. Whoever sees the model, and every step "
         f"of its training, learns little about {change}: the probability of anything that could be concluded from it "
-        f"changes by a factor of at most {rounded_up(factor)} (epsilon = {rounded_up(facts['epsilon'])}), except with a "
-        f"probability of at most {plan.delta:g} (delta). {earlier}{again}"
+        f"changes by a factor of at most {rounded_up(factor)} (epsilon = {rounded_up(facts['epsilon'])}), except with "
+        f"a probability of at most {plan.delta:g} (delta). {earlier}{again}"
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "
