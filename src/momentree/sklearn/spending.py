@@ -129,6 +129,6 @@ def sentence(fits: list[Spent], this: Spent) -> str:
     adjacency = adjacencies.pop() if len(adjacencies) == 1 else "zero-out"
     return (
         f"{len(fits)} private fits count together (one estimator and its clones, or the same X): for a row that was in "
-        f"all of them, epsilon is {rounded_up(epsilon)} at delta {rounded_up(delta, 3)} together ({adjacency}), "
+        f"all of them, epsilon is {rounded_up(epsilon)} at delta {delta:.3g} together ({adjacency}), "
         f"not {rounded_up(this.epsilon)}; scores on private rows, and a choice made by them, are covered by no epsilon"
     )
