@@ -11,7 +11,7 @@ from torch import nn
 
 from momentree.errors import InputError
 from momentree.query.clipped import ClippedGradients
-from momentree.query.losses import per_example
+from momentree.query.losses import per_example, slopes
 from query.reference import clipped_sum, gradients, relative, zeros
 
 LOGITS, LABELS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3, 0, 1])
@@ -62,6 +62,49 @@ def test_ignored_labels_are_left_out_of_an_examples_own_mean():
     want = [F.cross_entropy(outputs[i : i + 1], targets[i : i + 1]) for i in range(2)]
     assert torch.allclose(got[:2], torch.stack(want))
     assert float(got[2]) == 0.0
+
+
+CLOSED = {
+    **{name: KNOWN[name] for name in ("cross_entropy", "summed", "mse", "mse-sum", "bce-logits", "pixels")},
+    "many classes": (nn.CrossEntropyLoss(), torch.randn(6, 40), torch.arange(6)),
+    "ignored": (
+        functools.partial(F.cross_entropy, ignore_index=1),
+        torch.randn(3, 5, 4),
+        torch.tensor([[0, 1, 4, 2], [1, 1, 1, 3], [1] * 4]),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", sorted(CLOSED))
+def test_slopes_in_closed_form_are_the_derivatives_of_each_examples_loss(name, dtype):
+    loss, outputs, targets = CLOSED[name]
+    outputs = outputs.to(dtype).requires_grad_()
+    targets = targets.to(dtype) if targets.is_floating_point() else targets
+    each, _ = per_example(loss)
+    (want,) = torch.autograd.grad(each(outputs, targets).sum(), outputs)
+    got = slopes(loss)(outputs.detach(), targets)
+    assert got.dtype == dtype
+    assert relative([got], [want]) < (1e-6 if dtype == torch.float32 else 1e-14)
+
+
+@pytest.mark.parametrize("name", ["smoothed", "module", "nll", "l1", "huber", "bce", "poisson"])
+def test_losses_with_options_are_left_to_differentiation(name):
+    loss, _, _ = KNOWN[name]
+    assert slopes(loss) is None
+    assert slopes(nn.CrossEntropyLoss(weight=torch.ones(4))) is None
+    assert slopes(functools.partial(F.binary_cross_entropy_with_logits, pos_weight=torch.ones(4))) is None
+    assert slopes(lambda output, target: F.mse_loss(output, target)) is None
+
+
+def test_shapes_and_labels_that_a_closed_form_does_not_cover():
+    of_labels, of_entries = slopes(F.cross_entropy), slopes(F.mse_loss)
+    assert of_labels(LOGITS, VALUES) is None  # probabilities for labels
+    assert of_labels(LOGITS, LABELS[:3]) is None
+    assert of_entries(LOGITS, VALUES[:, :1]) is None
+    for label in (4, -1, -3):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            of_labels(LOGITS, torch.full((6,), label))
 
 
 def test_class_weights_count_and_are_not_divided_away():

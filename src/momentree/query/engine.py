@@ -17,7 +17,7 @@ from momentree.query.functional import by_function
 from momentree.query.layers.base import Piece, Use, Vector
 from momentree.query.layers.gradient import Gradient
 from momentree.query.layers.views import View, through
-from momentree.query.losses import Loss, per_example
+from momentree.query.losses import Loss, Slopes, per_example, slopes
 from momentree.query.norms import Memo, factors, finite
 from momentree.query.randomness import Draws
 
@@ -53,9 +53,11 @@ class Engine:
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.losses: Loss | None = None
+        self.slopes: Slopes | None = None
         self.known_loss = False
         if loss is not None:
             self.losses, self.known_loss = per_example(loss)
+            self.slopes = slopes(loss)
         self.others: dict[int, str] = {}
         """Parameters that torch.func does, and why."""
         if loss_of_batch is not None:
@@ -114,22 +116,32 @@ class Engine:
         if values is not None:
             point = [value.detach().requires_grad_() for value in values]
         watch = Capture(point, examples, Draws(keys))
-        with torch.enable_grad():
-            with watch:
-                outputs = self.outputs(inputs, None if values is None else dict(zip(self.names, point, strict=True)))
-            losses = self.losses(outputs, targets)
+        with torch.enable_grad(), watch:
+            outputs = self.outputs(inputs, None if values is None else dict(zip(self.names, point, strict=True)))
         uses = watch.uses
         if watch.refused or self.others:
             indices = [{watch.parameter(i) for i in use.indices()} for use in uses]
             self.leave(watch.refused, indices)
             uses = [use for use, used in zip(uses, indices, strict=True) if not self.others.keys() & used]
-        grads: Sequence[Tensor | None] = []
-        if uses and losses.requires_grad:
-            ones = torch.ones_like(losses)
-            grads = torch.autograd.grad(losses, [use.edge for use in uses], ones, allow_unused=True)
+        grads = self._backward(outputs, targets, [use.edge for use in uses])
         for use in uses:
             use.edge = None
         return Pass(uses if grads else [], grads, {}, watch.views)
+
+    def _backward(self, outputs: Any, targets: Any, edges: list[Any]) -> Sequence[Tensor | None]:
+        """What arrives at the edges when every example's loss is differentiated; nothing where nothing can."""
+        assert self.losses is not None
+        value, slope = outputs, None
+        if self.slopes is not None:
+            with torch.no_grad():
+                slope = self.slopes(outputs, targets)
+        if slope is None:
+            with torch.enable_grad():
+                value = self.losses(outputs, targets)
+            slope = torch.ones_like(value)
+        if not edges or not value.requires_grad:
+            return []
+        return torch.autograd.grad(value, edges, slope, allow_unused=True)
 
     def losses_at(self, inputs: Any, targets: Any, keys: Tensor) -> Tensor:
         """The examples' losses, the model given all of them together."""
