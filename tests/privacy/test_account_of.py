@@ -87,7 +87,16 @@ def test_every_row_of_the_real_orders_moves_no_more_than_claimed():
 
 
 def test_what_is_printed_is_never_below_the_figure():
-    for value, text in ((1.0, "1"), (1.23401, "1.235"), (0.99999999, "1"), (8, "8"), (2980.9579, "2981"), (0.0, "0")):
+    for value, text in (
+        (1.0, "1"),
+        (0.1, "0.1"),
+        (1e-5, "1e-05"),
+        (1.23401, "1.235"),
+        (0.99999999, "1"),
+        (8, "8"),
+        (2980.9579, "2981"),
+        (0.0, "0"),
+    ):
         assert rounded_up(value) == text
     for value in np.random.default_rng(0).lognormal(0, 6, 2000):
         assert value <= float(rounded_up(value)) <= value * 1.0011

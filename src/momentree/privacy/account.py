@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Context
 from typing import Protocol
 
 from momentree.errors import InputError, number
@@ -14,7 +14,7 @@ def rounded_up(value: float, digits: int = 4) -> str:
     """An ε, or whatever must not be understated, as text of so many digits: never below it."""
     if not math.isfinite(value):
         return f"{value:g}"
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))):.{digits}g}"
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):.{digits}g}"
 
 
 @dataclass(frozen=True)
