@@ -3,6 +3,7 @@
 Run on the CPU always, on a CUDA device where there is one.
 """
 
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from momentree.noise import chacha
 from momentree.noise.layout import COORDINATES, FIRST_LOW_BLOCK, LOW_BLOCKS, PAIRS, TILE, TILE_BLOCKS, nonce
 from momentree.noise.normals import KeyedNormals, _Workspace, cipher_of, keystream_into
+from momentree.noise.stream import NoiseStream
+from momentree.strategy.blt import Blt
 
 KEY = bytes(range(32))
 CUDA = pytest.param(
@@ -27,9 +30,8 @@ def as_bytes(words):
 
 
 def block_of(key, nonce, counter, device):
-    state = np.frombuffer(b"expand 32-byte k" + key + bytes(4) + nonce, "<i4").astype(np.int32)
-    start = torch.from_numpy(state).to(device)
-    return as_bytes(chacha.blocks(start, torch.tensor([counter], dtype=torch.int32, device=device)))
+    words = np.frombuffer(b"expand 32-byte k" + key + bytes(4) + nonce, "<i4").tolist()
+    return as_bytes(chacha.blocks(words, torch.tensor([counter], dtype=torch.int32, device=device)))
 
 
 @DEVICES
@@ -131,15 +133,47 @@ def test_the_last_tile_is_drawn(device, dtype):
     assert ulps(cpu, here).max() <= 2.0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-def test_the_keystream_has_the_same_bits_without_a_compiler(monkeypatch):
-    device = torch.device("cuda")
-    compiled = chacha.keystream(KEY, 0, 1, 2, 1000, device)
-    monkeypatch.setattr(chacha, "_without_compiler", [True])
-    assert torch.equal(compiled, chacha.keystream(KEY, 0, 1, 2, 1000, device))
+ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@ON_CUDA
+def test_the_kernel_is_taken_where_it_can_be_and_draws_the_cpus_bits():
+    pytest.importorskip("triton")
+    device = torch.device("cuda", torch.cuda.current_device())
+    assert chacha.kernels(device) is not None
+    source = KeyedNormals(KEY)
+    for count, start in ((1, 0), (2 * TILE, 0), (7 * TILE + 5, 0), (2_000_003, 12_345), (10, COORDINATES - 10)):
+        here = source.fill_(torch.empty(count, device=device), 2**32 - 1, 2**64 - 1, start)
+        assert torch.equal(here.cpu(), source.fill_(torch.empty(count), 2**32 - 1, 2**64 - 1, start))
+
+
+@ON_CUDA
+@BOTH
+def test_without_the_kernel_a_device_draws_the_same_bits(dtype, monkeypatch):
+    drawn = [chacha.fill_(torch.empty(9 * TILE, dtype=dtype, device="cuda"), KEY, 1, 2, 3)]
+    monkeypatch.setattr(chacha, "kernels", lambda device: None)
+    drawn.append(chacha.fill_(torch.empty(9 * TILE, dtype=dtype, device="cuda"), KEY, 1, 2, 3))
+    assert torch.equal(*drawn)
+
+
+@ON_CUDA
+@BOTH
+def test_a_step_never_waits_for_the_device(dtype):
+    strategy = Blt(9, np.array([0.3, 0.1]), np.array([0.9, 0.5]))
+    stream = NoiseStream(strategy, KeyedNormals(KEY), [100_000, 7], dtype=dtype, device="cuda")
+    blocks = [torch.zeros(100_000, device="cuda"), torch.zeros(7, device="cuda")]
+    stream.add_(blocks, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mode says that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(3):
+                stream.add_(blocks, 0.5)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@ON_CUDA
 def test_a_source_draws_on_the_device_of_the_tensor():
     count = 3 * TILE + 1
     there = KeyedNormals(KEY).fill_(torch.empty(count, device="cuda"), 1, 2, 3)

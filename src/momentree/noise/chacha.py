@@ -1,22 +1,23 @@
 """The same normals by torch operations alone, on any device: ChaCha20 (RFC 8439) in 32-bit integers, then Box–Muller.
 
-`keystream` is exact integer arithmetic, so it equals the `cryptography` package's bit for bit, compiled or not.
-`normals` is what `normals.normals_into` does, an operation a line: correctly rounded ones only, run one by one, so a
-device that keeps IEEE 754 draws the CPU's normals. It is not compiled: a compiler may fuse a product and a sum into one
-rounding, and resumed runs would depend on the compiler's version. The keystream is compiled on CUDA, two rounds at a
-time: 100 small kernels become one, in five seconds (all twenty rounds in one take half a minute to compile, and are a
-third faster). Where there is no compiler it runs as it is, with the same bits.
+`keystream` is exact integer arithmetic, so it equals the `cryptography` package's bit for bit. `normals` is what
+`normals.normals_into` does, an operation a line: correctly rounded ones only, run one by one, so a device that keeps
+IEEE 754 draws the CPU's normals. Nothing here waits for the device. On CUDA `fused.py` does the same in one kernel
+where there is Triton, once it has shown that it draws these bits; without it, and in float64, a draw is a thousand
+kernels.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from momentree.noise import program
 from momentree.noise.layout import (
     ANGLE_UNIT,
     FIRST_LOW_BLOCK,
@@ -29,6 +30,7 @@ from momentree.noise.layout import (
     TILE_BLOCKS,
     nonce,
 )
+from momentree.noise.program import Parts
 
 CHUNK_TILES = 4096
 """8 million normals at a time: enough for a device to be busy, some 500 MB of scratch."""
@@ -42,9 +44,8 @@ def _rotated(x: Tensor, by: int) -> Tensor:
     return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
 
 
-def double_round(state: Tensor) -> Tensor:
-    """A column round and a diagonal round on a state of 16 lines, a column a block."""
-    x = list(state.unbind(0))
+def double_round(x: list[Tensor]) -> None:
+    """A column round and a diagonal round on the sixteen words of a state, in place."""
     for a, b, c, d in (*_COLUMNS, *_DIAGONALS):
         x[a] = x[a] + x[b]
         x[d] = _rotated(x[d] ^ x[a], 16)
@@ -54,44 +55,56 @@ def double_round(state: Tensor) -> Tensor:
         x[d] = _rotated(x[d] ^ x[a], 8)
         x[c] = x[c] + x[d]
         x[b] = _rotated(x[b] ^ x[c], 7)
-    return torch.stack(x)
 
 
-def blocks(start: Tensor, counter: Tensor, twice: Callable[[Tensor], Tensor] = double_round) -> Tensor:
-    """One ChaCha20 block a counter, 16 words a line; `start` is the state's 16 words, its counter (word 12) ignored."""
-    first = start[:, None].repeat(1, len(counter))
+def blocks(words: Sequence[int], counter: Tensor) -> Tensor:
+    """One ChaCha20 block a counter, 16 words a line; `words` is the state as int32, its counter (word 12) ignored."""
+    first = [torch.full_like(counter, word) for word in words]
     first[12] = counter
-    state = first
+    state = list(first)
     for _ in range(10):
-        state = twice(state)
-    return (state + first).t().contiguous()
-
-
-@functools.cache
-def _compiled() -> Callable[[Tensor], Tensor]:
-    compiled: Callable[[Tensor], Tensor] = torch.compile(double_round, dynamic=True)
-    return compiled
+        double_round(state)
+    return torch.stack([x + y for x, y in zip(state, first, strict=True)], dim=1)
 
 
 def keystream(subkey: bytes, stream: int, row: int, block: int, count: int, device: torch.device) -> Tensor:
     """`count` blocks of (stream, row) from a block on, as int32 words, a block a line."""
     words = struct.unpack("<16i", b"expand 32-byte k" + subkey + bytes(4) + nonce(stream, row))
-    start = torch.tensor(words, dtype=torch.int32, device=device)
-    counter = torch.arange(block, block + count, device=device).to(torch.int32)
-    if device.type == "cuda" and not _without_compiler:
-        try:
-            return blocks(start, counter, _compiled())
-        except Exception:  # no compiler here: the same integers, kernel by kernel
-            _without_compiler.append(True)
-    return blocks(start, counter)
+    return blocks(words, torch.arange(block, block + count, device=device).to(torch.int32))
 
 
-_without_compiler: list[bool] = []
+@functools.cache
+def kernels(device: torch.device) -> ModuleType | None:
+    """`fused`, where it runs on this device and computes the bits of the plain operations; checked once, else None."""
+    if device.type != "cuda":
+        return None
+    try:
+        from momentree.noise import fused
+
+        key, stream, row, tile, tiles = bytes(range(32)), 2**32 - 1, 2**63 + 9, 2**24 - 9, 9
+        wanted = tiles_of(key, stream, row, tile, tiles, torch.float32, device)
+        whole, cut = torch.empty_like(wanted), torch.empty_like(wanted)[777:]
+        fused.draw_(whole, key, stream, row, tile * TILE)
+        fused.draw_(cut, key, stream, row, tile * TILE + 777)
+        same = torch.equal(cut, wanted[777:]) and torch.equal(whole, wanted)
+        for own, count in ((None, 3), (1.0, 1), (0.3, 6)):
+            parts = [(wanted[k : k + len(cut)], 0.7 - 0.3 * k) for k in range(count)]
+            total = cut.clone()
+            program.add_up(torch, total, own, parts, torch.empty_like(cut))
+            fused.add_up(cut, own, parts)
+            same = same and torch.equal(cut, total)
+    except Exception:  # no Triton, or one that cannot compile here: the same bits, operation by operation
+        return None
+    return fused if same else None
 
 
 def fill_(out: Tensor, subkey: bytes, stream: int, row: int, start: int) -> Tensor:
     """`KeyedNormals.fill_` for a tensor of any device; its arguments are checked already."""
     flat = out.detach().view(-1)
+    fused = kernels(flat.device) if flat.dtype == torch.float32 else None
+    if fused is not None:
+        fused.draw_(flat, subkey, stream, row, start)
+        return out
     first, last = start // TILE, -(-(start + flat.numel()) // TILE)
     for tile in range(first, last, CHUNK_TILES):
         tiles = min(CHUNK_TILES, last - tile)
@@ -100,6 +113,16 @@ def fill_(out: Tensor, subkey: bytes, stream: int, row: int, start: int) -> Tens
         part = flat[max(low, 0) : low + tiles * TILE]
         part.copy_(drawn[max(-low, 0) : max(-low, 0) + part.numel()])
     return out
+
+
+def add_up(into: Tensor, own: float | None, parts: Parts, spare: Tensor) -> None:
+    """`program.Arithmetic` on any device."""
+    plain = not parts or any(each.dtype != torch.float32 for each in (into, *(value for value, _ in parts)))
+    fused = None if plain else kernels(into.device)
+    if fused is None:
+        program.add_up(torch, into, own, parts, spare)
+    else:
+        fused.add_up(into, own, parts)
 
 
 def tiles_of(

@@ -12,7 +12,7 @@ from momentree.noise.layout import COORDINATES, TILE
 
 CHUNK = 2**16
 """Most coordinates of a chunk on the CPU: as many as a source draws at a time."""
-DEVICE_CHUNK = 2**23
+DEVICE_CHUNK = 2**24
 """Elsewhere: enough to keep the device busy."""
 
 

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from momentree.strategy.base import Instruction, Strategy, Term
 
+Parts = Sequence[tuple[Any, float]]
+Arithmetic = Callable[[Any, float | None, Parts, Any], None]
+"""into = own · into + Σ c · value over the parts in their order, in place, one rounding an operation: every product,
+every sum. Without `own` the first part sets `into`. The last argument is as large as `into` and may be overwritten."""
 Store = tuple[tuple[int, tuple[Term, ...]], ...]
+
+
+def add_up(xp: Any, into: Any, own: float | None, parts: Parts, spare: Any) -> None:
+    """`Arithmetic` by numpy or torch."""
+    empty = own is None
+    if not empty and own != 1.0:
+        xp.multiply(into, own, out=into)
+    for value, c in parts:
+        if empty:
+            if c == 1.0:
+                into[...] = value
+            else:
+                xp.multiply(value, c, out=into)
+            empty = False
+        elif c == 1.0:
+            into += value
+        elif c == -1.0:
+            into -= value
+        else:
+            xp.multiply(value, c, out=spare)
+            into += spare
+    if empty:
+        into[...] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """into = own · into + Σ terms. `own` is None where `into` holds nothing that counts: then the first term sets it.
+    """into = own · into + Σ terms; `own` is None where `into` holds nothing that counts.
 
     Terms with a weight other than ±1 come first: to set a vector to a product takes one pass, to add one takes two.
     """
@@ -21,28 +49,9 @@ class Sum:
     own: float | None
     terms: tuple[Term, ...]
 
-    def run(self, xp: Any, values: dict[str, list[Any]], into: Any, spare: Any) -> None:
-        """In place, one rounding an operation. `xp` is numpy or torch, as `values` are; `spare` is overwritten."""
-        empty = self.own is None
-        if not empty and self.own != 1.0:
-            xp.multiply(into, self.own, out=into)
-        for source, i, c in self.terms:
-            value = values[source][i]
-            if empty:
-                if c == 1.0:
-                    into[...] = value
-                else:
-                    xp.multiply(value, c, out=into)
-                empty = False
-            elif c == 1.0:
-                xp.add(into, value, out=into)
-            elif c == -1.0:
-                xp.subtract(into, value, out=into)
-            else:
-                xp.multiply(value, c, out=spare)
-                xp.add(into, spare, out=into)
-        if empty:
-            into[...] = 0.0
+    def run(self, arithmetic: Arithmetic, values: dict[str, list[Any]], into: Any, spare: Any) -> None:
+        """`values`: what each source of a term holds."""
+        arithmetic(into, self.own, [(values[source][i], c) for source, i, c in self.terms], spare)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor
 
 from momentree.errors import InputError, number, whole
+from momentree.noise import chacha
 from momentree.noise.ahead import Ahead
 from momentree.noise.pieces import CHUNK, DEVICE_CHUNK, Chunk, chunks_of, length_of, sizes_of, starts_of
-from momentree.noise.program import Lean, lean, live
+from momentree.noise.program import Arithmetic, Lean, add_up, lean, live
 from momentree.strategy.base import Strategy
 
 MOST_THREADS = 4
@@ -77,7 +79,7 @@ class NoiseStream:
         self.step = 0
         self._sizes = sizes_of(shapes)
         self._on_cpu = self.device.type == "cpu"
-        self._xp: Any = np if self._on_cpu else torch
+        self._add_up: Arithmetic = partial(add_up, np) if self._on_cpu else chacha.add_up
         starts, total_size = starts_of(self._sizes, offset, total), sum(self._sizes)
         if threads is None:
             threads = min(torch.get_num_threads(), MOST_THREADS, total_size // LEAST_WORK)
@@ -151,8 +153,8 @@ class NoiseStream:
             slot.zero_()
 
         def work(chunk: Chunk) -> None:
-            for rows, program in programs:
-                self._move(chunk, program, self._drawn(chunk, rows, program))
+            for rows, instructed in programs:
+                self._move(chunk, instructed, self._drawn(chunk, rows, instructed))
 
         self._each(work)
         self.step, self._interrupted = step, False
@@ -171,22 +173,23 @@ class NoiseStream:
         coming = None if self._ahead is None else self._ahead.take(self.step + 1)
         if coming is None:
             instruction = self.strategy.instruction(self.step + 1)
-            rows, program = instruction.fresh, lean(instruction)
+            rows, instructed = instruction.fresh, lean(instruction)
 
         def work(chunk: Chunk) -> None:
             if coming is None:
-                noise, spare = self._move(chunk, program, self._drawn(chunk, rows, program))
+                noise, spare = self._move(chunk, instructed, self._drawn(chunk, rows, instructed))
             else:
                 noise, spare = self._move(chunk, *coming)
-            if scale is not None and scale != 1.0:
-                self._xp.multiply(noise, scale, out=spare)
-                noise = spare
+            factor = 1.0 if scale is None else scale
+            if self._on_cpu and factor != 1.0:  # one product for all blocks
+                np.multiply(noise, factor, out=spare)
+                noise, factor = spare, 1.0
             for block, low, high, at in chunk.segments:
                 target, piece = flat[block][low:high], noise[at : at + high - low]
                 if scale is None:
                     target[...] = piece
                 else:
-                    target += piece
+                    self._add_up(target, 1.0, [(piece, factor)], spare[: high - low])
 
         self._each(work)
         for block, drawn in late:
@@ -195,26 +198,26 @@ class NoiseStream:
                 block.copy_(shaped) if scale is None else block.add_(shaped)
         self.step, self._interrupted = self.step + 1, False
 
-    def _drawn(self, chunk: Chunk, rows: Sequence[int], program: Lean) -> list[Any]:
+    def _drawn(self, chunk: Chunk, rows: Sequence[int], instructed: Lean) -> list[Any]:
         """A chunk of the base rows of one step, in this thread's buffers; nothing in the place of rows nobody reads."""
         fresh: list[Any] = [None] * len(rows)
-        for i, buffer in zip(program.drawn, self._scratch(len(program.drawn), chunk.size, after=2), strict=True):
+        for i, buffer in zip(instructed.drawn, self._scratch(len(instructed.drawn), chunk.size, after=2), strict=True):
             self.source.fill_(buffer, self.stream, rows[i], chunk.start)
             fresh[i] = self._operand(buffer)
         return fresh
 
-    def _move(self, chunk: Chunk, program: Lean, fresh: list[Any]) -> tuple[Any, Any]:
+    def _move(self, chunk: Chunk, instructed: Lean, fresh: list[Any]) -> tuple[Any, Any]:
         """One step of one chunk: the noise, and a spare buffer. Both are this thread's and hold until its next call."""
         (spare,) = map(self._operand, self._scratch(1, chunk.size))
-        if program.output_in_fresh is None:
+        if instructed.output_in_fresh is None:
             output = self._operand(self._scratch(1, chunk.size, after=1)[0])
         else:
-            output = fresh[program.output_in_fresh]
+            output = fresh[instructed.output_in_fresh]
         slots = self._parts[chunk.low]
         values = {"fresh": fresh, "slot": slots, "output": [output]}
-        program.output.run(self._xp, values, output, spare)
-        for slot, total in program.store:
-            total.run(self._xp, values, slots[slot], spare)
+        instructed.output.run(self._add_up, values, output, spare)
+        for slot, total in instructed.store:
+            total.run(self._add_up, values, slots[slot], spare)
         return output, spare
 
     def _scratch(self, count: int, size: int, after: int = 0) -> list[Tensor]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dtrmm
+from scipy.linalg.lapack import dtrtri
 from scipy.optimize import minimize
 
 from momentree.errors import InputError
@@ -66,13 +67,14 @@ def fit_dense(workload: Workload, steps_per_epoch: int, *, block: int | None = N
         columns = a[:, first : first + block]
         gram[: columns.shape[1], : columns.shape[1]] += columns.T @ columns
     gram *= -(-steps // block) / steps  # error² · ‖C‖² = tr(Dᵀ gram D) · ‖C of a block‖²
-    iterations = max(40, min(150, int(150 * (800 / block) ** 1.5)))
+    few = min(1.0, (800 / block) ** 1.5)  # an iteration costs 5T³ and more: fewer of them where T is large
+    iterations = max(40, int(150 * few))
     root, left = _root(workload, block, steps_per_epoch), np.eye(block)
     for sharpness in SHARPNESS if block > 1 else ():
         left = _descend(left, root, gram, _places(block, steps_per_epoch), sharpness, iterations)
     best = np.tril(left @ root)
     np.fill_diagonal(best, 1.0)
-    loss, bound = _loss(best, gram, steps_per_epoch), lower_bound(gram, steps_per_epoch)
+    loss, bound = _loss(best, gram, steps_per_epoch), lower_bound(gram, steps_per_epoch, max(15, int(60 * few)))
     return DenseFit(Dense(best, loss / bound - 1.0), loss, bound)
 
 
@@ -105,8 +107,8 @@ def _descend(start: Array, root: Array, gram: Array, places: Array, sharpness: f
         left = np.eye(steps)
         left[below] = point
         c = dtrmm(1.0, left, root, side=0, lower=1)
-        inverse = solve_triangular(c, np.eye(steps), lower=True)
-        product = gram @ inverse  # SD; error = tr(Dᵀ S D)
+        inverse = dtrtri(c, lower=1)[0]
+        product = dtrmm(1.0, inverse, gram, side=1, lower=1)  # SD; error = tr(Dᵀ S D)
         error = float(np.sum(inverse * product))
         # ∂ tr(DᵀSD) / ∂C = −2 Dᵀ (S D) Dᵀ
         right = dtrmm(1.0, inverse, product, side=1, lower=1, trans_a=1)
@@ -126,7 +128,7 @@ def _descend(start: Array, root: Array, gram: Array, places: Array, sharpness: f
         by_left = dtrmm(0.5, root, slope, side=1, lower=1, trans_a=1)  # dC = dL · root
         return value, by_left[below]
 
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-8}
+    options = {"maxiter": iterations, "maxcor": 10, "ftol": 1e-10, "gtol": 1e-8}
     found = minimize(loss, start[below], jac=True, method="L-BFGS-B", options=options)
     result = np.eye(steps)
     result[below] = found.x
