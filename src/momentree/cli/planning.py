@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from momentree.cli.parser import add_plan_flags, plan_facts
-from momentree.errors import InputError
+from momentree.errors import InputError, whole
 from momentree.memory import memory_floats
 
 
@@ -22,6 +22,12 @@ def add_arguments(commands: Any) -> None:
         add_plan_flags(parser)
         if name == "plan":
             parser.add_argument("--out", metavar="FILE", help="save the plan as TOML")
+        else:
+            parser.add_argument(
+                "--batch-sizes",
+                metavar="N,N,…",
+                help="the batches come from a loader of your own: their sizes in order, as far as you know them",
+            )
         parser.set_defaults(run=run)
 
 
@@ -33,6 +39,8 @@ def run(parsed: argparse.Namespace) -> int:
         raise InputError("noise-multiplier is missing: account needs it (plan finds it from --epsilon)")
     if parsed.command == "account" and "epsilon" in facts:
         raise InputError("epsilon is what account answers: leave --epsilon out, or use plan")
+    if getattr(parsed, "batch_sizes", None):
+        _check_own_loader(facts, parsed.batch_sizes)
     plan = Plan(**facts)
     for warning in plan.warnings:
         print(f"momentree: warning: {warning}", file=sys.stderr)
@@ -42,6 +50,19 @@ def run(parsed: argparse.Namespace) -> int:
         write_plan(plan, Path(parsed.out))
     print(json.dumps(plan.to_dict(), indent=2) if parsed.json else describe(plan))
     return 0
+
+
+def _check_own_loader(facts: dict[str, Any], text: str) -> None:
+    """Refuses batches made elsewhere that the order's account does not cover."""
+    from momentree.order import Shape
+    from momentree.presets import ALGORITHMS
+    from momentree.privacy.entitlement import check_loader
+    from momentree.request import Request
+
+    request = Request.of(facts)
+    sizes = [whole("batch-sizes", one.strip(), at_least=0, do="give them as 50,50,50") for one in text.split(",")]
+    shape = Shape(request.examples, request.batch_size or request.examples, request.epochs)
+    check_loader(request.order or ALGORITHMS[request.algorithm].orders[0], sizes, shape)
 
 
 def describe(plan: Any) -> str:

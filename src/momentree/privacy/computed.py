@@ -62,7 +62,8 @@ class ComputedAccount:
     ) -> None:
         sigma = number("noise_multiplier", noise_multiplier, above=0, do="without noise nothing is private")
         self._delta = number("delta", delta, above=0, below=1)
-        self._parts = [(gram / sigma**2, times) for gram, times in places.grams]
+        self._parts = [(_coarse(gram) / sigma**2, times) for gram, times in places.grams]
+        self._exact = [(gram / sigma**2, times) for gram, times in places.grams]
         self._rows, self._sigma = places.rows, sigma
         self._given = covers
         self._unamplified = math.sqrt(sum(times * float(np.diag(g).max()) for g, times in self._parts))
@@ -85,7 +86,7 @@ class ComputedAccount:
             if side == "upper":
                 laws = [above(gram, cover) for (gram, _), cover in zip(self._parts, self.covers, strict=True)]
             else:
-                laws = [below(gram) for gram, _ in self._parts]
+                laws = [below(gram) for gram, _ in self._exact]
             powers = [power(law, k, multiply, RESOLUTION) for law, (_, k) in zip(laws, self._parts, strict=True)]
             self._sides[side] = product(powers, RESOLUTION)
         return self._sides[side]
@@ -143,6 +144,12 @@ class ComputedAccount:
         delta = number("delta", delta, above=0, below=1, do="1e-5 is common")
         upper = self.upper_epsilon(delta)
         return Bracket(min(upper, self.ratio("lower").epsilon(delta)), upper, upper)
+
+
+def _coarse(gram: Array) -> Array:
+    """Entries rounded up at the tenth digit: those that are equal but for rounding become equal, on every machine."""
+    unit = 1e-9 * float(gram.max(initial=0.0))
+    return gram if unit == 0.0 else np.asarray(np.ceil(gram * (1 + 1e-12) / unit) * unit)
 
 
 def _relative_entropy(ratio: Ratio) -> float:
