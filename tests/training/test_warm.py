@@ -16,6 +16,7 @@ from momentree.errors import InputError, MomentreeError
 from momentree.files import read_json
 from momentree.privacy.account import rounded_up
 from momentree.privacy.gaussian import GaussianAccount
+from momentree.report.page import page
 from momentree.report.record import read_record
 from momentree.training.warm import ancestors_of, private_run_of, taken_as_public
 from training.making import begin, net, small_plan, weights
@@ -37,6 +38,9 @@ def test_the_budgets_of_all_runs_are_composed(tmp_path: Path) -> None:
     certificate = read_json(tmp_path / "2" / "certificate.json", "certificate")
     assert f"({rounded_up(expected)}, 1e-05)-DP" in certificate["initial_weights"]
     assert "2 earlier private runs" in certificate["initial_weights"]
+    with safetensors.safe_open(tmp_path / "2" / "model.safetensors", "pt") as file:
+        assert f"({rounded_up(expected)}, 1e-05)-DP" in file.metadata()["momentree.promise"]
+    assert f"<b>{rounded_up(expected)}</b><span>ε together with 2 earlier run(s)" in page(read_record(tmp_path / "2"))
     assert verify(read_record(tmp_path / "2"), certificate) == []
 
 

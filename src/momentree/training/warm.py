@@ -63,10 +63,13 @@ RUN, PROMISE = "momentree.run", "momentree.promise"
 
 def header_of(ledger: Any) -> dict[str, str]:
     """What a run's model file says of itself, also where it is copied: whose rows are in it, and at what price."""
-    plan = ledger.plan
+    plan, earlier, epsilon = ledger.plan, tuple(ledger.notes.model.get("warm_start") or ()), ledger.epsilon
+    if earlier:  # the weights are made from their rows too
+        asked = RunFacts(0, False, attempts=ledger.attempts, ancestors=earlier, unit_column=ledger.notes.unit_column)
+        epsilon = together(plan, asked)
     return {
         RUN: str(ledger.identity["run_id"]),
-        PROMISE: f"trained on private rows, ({rounded_up(ledger.epsilon)}, {plan.delta:g})-DP, adjacency "
+        PROMISE: f"trained on private rows, ({rounded_up(epsilon)}, {plan.delta:g})-DP, adjacency "
         f"{plan.adjacency}; the price of using it on the same rows again is in certificate.json",
     }
 
