@@ -69,7 +69,12 @@ def _from_factory(name: str, inputs: tuple[int, ...], outputs: int) -> nn.Module
         sys.path.remove(os.getcwd())
     if not callable(factory):
         raise InputError(f"model factory {name!r} is not callable: {advice}")
-    model = factory(inputs, outputs)
+    try:
+        model = factory(inputs, outputs)
+    except Exception as error:  # it has seen public shapes only, but its words are not ours
+        raise InputError(
+            f"model factory {name!r} called with ({inputs}, {outputs}) failed ({type(error).__name__}): {advice}"
+        ) from None
     if not isinstance(model, nn.Module):
         raise InputError(f"model factory {name!r} returned a {type(model).__name__}: {advice}")
     return model

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 from momentree.cli import main
 from momentree.errors import InputError
 from momentree.plan import Plan
+from momentree.privacy.gaussian import GaussianAccount
+from momentree.report.record import read_record
 from momentree.tasks import defaults
 from momentree.tasks.people import counted
 from momentree.tasks.task import Task
@@ -158,8 +160,9 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 def test_public_weights_are_named_and_must_fit(tmp_path: Path) -> None:
     data, schema = table(tmp_path)
     train(data, schema, QUICK, tmp_path / "first")
-    run = train(data, schema, QUICK, tmp_path / "second", init=tmp_path / "first" / "model.safetensors")
-    assert "model.safetensors" in run.certificate()["initial_weights"]
+    (tmp_path / "public.safetensors").write_bytes((tmp_path / "first" / "model.safetensors").read_bytes())
+    run = train(data, schema, QUICK, tmp_path / "second", init=tmp_path / "public.safetensors", init_is_public=True)
+    assert "public.safetensors" in run.certificate()["initial_weights"]
     torch.save({"a": torch.zeros(1)}, tmp_path / "pickle.safetensors")
     with pytest.raises(InputError, match="safetensors"):
         train(data, schema, QUICK, tmp_path / "third", init=tmp_path / "pickle.safetensors")
@@ -169,6 +172,32 @@ def test_public_weights_are_named_and_must_fit(tmp_path: Path) -> None:
             choices=Choices(model="mlp", hidden=(3,)),
         )  # fmt: skip
     assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize("given", ["first", "first/model.safetensors"])
+def test_the_model_of_a_private_run_is_paid_for(tmp_path: Path, given: str) -> None:
+    data, schema = table(tmp_path)
+    train(data, schema, QUICK, tmp_path / "first")
+    promise = train(data, schema, QUICK, tmp_path / "second", init=tmp_path / given).certificate()
+    plan = Plan(**read_record(tmp_path / "second")["plan"])
+    together = GaussianAccount(float(np.hypot(plan.mu, plan.mu))).epsilon(plan.delta).upper
+    assert promise["with_earlier_runs"]["epsilon"] == pytest.approx(together, rel=1e-9)
+
+
+def test_a_fraction_names_rows_of_the_file_that_was_trained_on_only(tmp_path: Path, capsys) -> None:
+    """In a file that has grown the same fraction would name other rows, private ones among them."""
+    data, schema = table(tmp_path)
+    train(data, schema, QUICK, tmp_path / "run", choices=Choices(holdout="0.25"))
+    assert evaluate(tmp_path / "run", data)["rows_are"] == "held out"
+    rows = pq.read_table(data)
+    for count in (1, 399, 401, 404):
+        pq.write_table(pa.concat_tables([rows, rows]).slice(0, count), tmp_path / "other.parquet")
+        found = evaluate(tmp_path / "run", tmp_path / "other.parquet")
+        assert (found["rows"], found["rows_are"]) == (count, "all of the file")
+    assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / "other.parquet"), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "warning" in shown.err
+    assert json.loads(shown.out)["rows"] == 404
 
 
 def test_rows_of_one_person_beyond_the_declared_number_do_not_count() -> None:

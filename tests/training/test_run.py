@@ -330,6 +330,20 @@ class TestNothingPrivateIsLeft:
         assert not (tmp_path / "run" / "noise.key").exists()
         assert not (tmp_path / "run" / "checkpoints").exists()
 
+    def test_a_run_that_can_go_on_is_not_sealed_by_accident(self, tmp_path: Path) -> None:
+        run = begin(tmp_path / "run")
+        run.close()
+        with pytest.raises(InputError, match="not finished"):
+            seal(tmp_path / "run")
+        assert (tmp_path / "run" / "noise.key").exists()
+        seal(tmp_path / "run", unfinished=True)
+        assert not (tmp_path / "run" / "noise.key").exists()
+
+    def test_only_a_run_is_sealed(self, tmp_path: Path) -> None:
+        (tmp_path / "letters").mkdir()
+        with pytest.raises(InputError, match="record"):
+            seal(tmp_path / "letters")
+
     def test_record_certificate_and_model(self, tmp_path: Path) -> None:
         run = begin(tmp_path / "run", init_note="weights of a public model")
         run.fit(held_out=rows(seed=5), held_out_is="public", checkpoint_every=4)

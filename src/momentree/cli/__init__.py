@@ -5,6 +5,9 @@ Exit codes: 0 done, 1 a check said no, 2 bad input (one line), 3 an unexpected e
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,20 +19,28 @@ from momentree.errors import MomentreeError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. No message carries a data value or a key."""
+    if arguments is None:
+        for stream in (sys.stdout, sys.stderr):  # a terminal without ε gets its escape, not an error
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
         parsed = make_parser().parse_args([word for word in given if word != "--debug"])
-        return int(parsed.run(parsed) or 0)
+        code = int(parsed.run(parsed) or 0)
+        sys.stdout.flush()
+        return code
     except MomentreeError as error:
         if debug:
             traceback.print_exc()
         print(f"momentree: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("momentree: interrupted; a run that has started can be resumed", file=sys.stderr)
+        print("momentree: interrupted; momentree resume RUN goes on with a run that had started", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has seen enough; nothing more may be written, at exit neither
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if debug:

@@ -16,6 +16,7 @@ from momentree.errors import InputError
 def add_arguments(commands: Any) -> None:
     report = commands.add_parser("report", help="(re)write report.html from the record")
     report.add_argument("folder", metavar="RUN")
+    add_json_flag(report)
     report.set_defaults(run=run_report)
 
     certificate = commands.add_parser("certificate", help="print the guarantee; --verify recomputes it")
@@ -34,22 +35,35 @@ def add_arguments(commands: Any) -> None:
 
     seal = commands.add_parser("seal", help="destroy the noise key of a finished run")
     seal.add_argument("folder", metavar="RUN")
+    seal.add_argument("--unfinished", action="store_true", help="give up a run that could still go on")
+    add_json_flag(seal)
     seal.set_defaults(run=run_seal)
 
 
 def run_report(parsed: argparse.Namespace) -> int:
     from momentree.report.page import write_report
+    from momentree.report.record import read_record
 
-    print(write_report(Path(parsed.folder)))
+    ended(parsed.folder, read_record(Path(parsed.folder)))
+    path = str(write_report(Path(parsed.folder)))
+    print(json.dumps({"report": path}) if parsed.json else path)
     return 0
+
+
+def ended(folder: str, record: dict[str, Any]) -> None:
+    """Refuses a run that has not come to its end: there is no promise to show yet."""
+    if record.get("finished") is None:
+        raise InputError(f"run {folder} has not finished: go on with momentree resume, then ask again")
 
 
 def run_certificate(parsed: argparse.Namespace) -> int:
     from momentree.certificate import verify
     from momentree.files import read_json
-    from momentree.report.record import read_record
+    from momentree.report.record import NAME, read_record
 
     folder = Path(parsed.folder)
+    if not (folder / "certificate.json").exists() and (folder / NAME).exists():
+        ended(parsed.folder, read_record(folder))
     given = read_json(folder / "certificate.json", "certificate")
     if not isinstance(given, dict):
         raise InputError(f"certificate of {folder} is not a JSON object: it was changed since it was written")
@@ -62,7 +76,12 @@ def run_certificate(parsed: argparse.Namespace) -> int:
         elif not found:
             print("verified: every figure of the certificate follows from the record's facts")
         return 1 if found else 0
-    print(json.dumps(given, indent=2, ensure_ascii=False) if parsed.json else given.get("in_plain_english", ""))
+    if parsed.json:
+        print(json.dumps(given, indent=2, ensure_ascii=False))
+        return 0
+    print(given.get("in_plain_english", ""))
+    for line in given.get("caveats") or ():
+        print(f"- {line}")
     return 0
 
 
@@ -74,6 +93,10 @@ def run_compose(parsed: argparse.Namespace) -> int:
     from momentree.privacy.compose import compose, same_terms
     from momentree.report.record import read_record
 
+    places = [Path(folder).resolve() for folder in parsed.folders]
+    for k, folder in enumerate(parsed.folders):
+        if places[k] in places[:k]:
+            print(f"momentree: warning: run {folder} is given twice, and counted twice", file=sys.stderr)
     records = [read_record(Path(folder)) for folder in parsed.folders]
     plans, terms, accounts = [], [], []
     for folder, record in zip(parsed.folders, records, strict=True):
@@ -100,8 +123,8 @@ def run_compose(parsed: argparse.Namespace) -> int:
         "epsilon_upper": bracket.upper,
     }
     line = (
-        f"({rounded_up(bracket.upper)}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in all "
-        f"{len(parsed.folders)} runs"
+        f"({rounded_up(bracket.upper)}, {delta:g})-DP, adjacency {facts['adjacency']}, for those who took part in "
+        + ("that run" if len(parsed.folders) == 1 else f"all {len(parsed.folders)} runs")
         + (f" and in the {len(earlier)} that their first weights come from" if earlier else "")
     )
     print(json.dumps(facts, indent=2) if parsed.json else line)
@@ -130,6 +153,7 @@ def earlier_runs(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def run_seal(parsed: argparse.Namespace) -> int:
     from momentree.training.folder import seal
 
-    seal(Path(parsed.folder))
-    print(f"sealed: the noise key of {parsed.folder} is destroyed")
+    seal(Path(parsed.folder), unfinished=parsed.unfinished)
+    line = f"sealed: the noise key of {parsed.folder} is destroyed"
+    print(json.dumps({"run": parsed.folder, "sealed": True}) if parsed.json else line)
     return 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from momentree.cli.parser import add_json_flag
 from momentree.errors import InputError
 
 if TYPE_CHECKING:  # Arrow is imported by the command that runs, so that --help is quick
@@ -32,15 +33,17 @@ def add_arguments(subparsers: Any) -> None:
     one.add_argument("--encoding", default="utf-8", help="of a CSV: utf-8 or utf-8-sig")
     one.add_argument("--column-names", default="", metavar="A,B,C", help="of a CSV without a first line of names")
     one.add_argument("--missing", action="append", default=[], metavar="WORD", help="a word for no value (repeatable)")
+    add_json_flag(one)
     two = actions.add_parser("confirm", help="say, line by line, that a public source gives the drafted values")
     two.add_argument("schema", nargs="?", default="schema.toml", metavar="SCHEMA")
     two.add_argument("--all", action="store_true", help="confirm every line without being asked")
     two.add_argument("--line", action="append", default=[], metavar="COL.KEY", help="confirm this line (repeatable)")
     two.add_argument("--source", default="", help="the public source, kept in the schema")
+    add_json_flag(two)
     three = actions.add_parser("check", help="compare a schema with a file, without printing values")
     three.add_argument("data", metavar="DATA")
     three.add_argument("--schema", default="schema.toml", metavar="SCHEMA")
-    three.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    add_json_flag(three)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,14 +68,14 @@ def run_draft(args: argparse.Namespace) -> int:
     target = targets(source, args.target)
     if args.names_only:
         text = draft.names_only(source, target, group=args.group, drop=args.drop, file=file)
-        left = "no value was read; fill in the empty lines from a public source"
+        waiting, left = 0, "no value was read; fill in the empty lines from a public source"
     else:
         found = draft.draft(source, target, group=args.group, drop=args.drop, file=file)
         text = found.to_toml()
         waiting = len(found.schema.unconfirmed())
         left = f"{waiting} lines were read from the data and leak: momentree schema confirm {out}, or replace each"
     confirm.write_whole(out, text)
-    print(f"wrote {out}: {left}")
+    print(json.dumps({"schema": str(out), "unconfirmed": waiting}) if args.json else f"wrote {out}: {left}")
     return 0
 
 
@@ -91,7 +94,8 @@ def run_confirm(args: argparse.Namespace) -> int:
     left = waiting
     if lines or args.source:
         left = confirm.confirm(args.schema, lines, args.source).unconfirmed()
-    print(f"{args.schema}: {len(lines)} lines confirmed, {len(left)} still wait")
+    line = f"{args.schema}: {len(lines)} lines confirmed, {len(left)} still wait"
+    print(json.dumps({"schema": args.schema, "confirmed": lines, "unconfirmed": list(left)}) if args.json else line)
     return 0
 
 
@@ -101,9 +105,11 @@ def asked(schema: Schema) -> list[str]:
 
     lines = []
     for line in schema.unconfirmed():
-        print(f"{line} = {value_of(schema, line)}\n  does a public source say so? [y/N/q] ", end="", flush=True)
+        # the question goes where a person looks, the answer to what was asked goes to stdout
+        question = f"{line} = {value_of(schema, line)}\n  does a public source say so? [y/N/q] "
+        print(question, end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
-        print()
+        print(file=sys.stderr)
         if not answer or answer.strip().lower().startswith("q"):
             break
         if answer.strip().lower() in ("y", "yes"):

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from momentree.cli.parser import add_json_flag, add_plan_flags, plan_facts
-from momentree.errors import InputError, number
+from momentree.errors import InputError, number, whole
+
+WIDEST = 1_000_000
+"""Columns of a hidden layer that nobody means to ask for more of."""
 
 
 def add_arguments(commands: Any) -> None:
@@ -24,11 +27,13 @@ def add_arguments(commands: Any) -> None:
     train.add_argument("--hidden", metavar="N,N", default="128", help="mlp: widths of the hidden layers")
     train.add_argument("--class-weights", metavar="X,X", help="public weights, one a declared class")
     train.add_argument("--holdout", metavar="FRACTION|COL=VALUE", help="rows outside the private N")
-    train.add_argument("--held-out-is", metavar="WORD", default="unprotected", help="public, or unprotected (default)")
-    train.add_argument("--init", metavar="FILE", help="public weights to start from (safetensors)")
+    train.add_argument("--held-out-is", metavar="WORD", help="public, or unprotected (default)")
     train.add_argument(
-        "--init-is-public", action="store_true", help="the weights of --init hold none of these rows, whoever trained them"
+        "--init",
+        metavar="FILE",
+        help="public weights to start from (safetensors), or an earlier run, then paid for too",
     )
+    train.add_argument("--init-is-public", action="store_true", help="none of these rows were in the weights of --init")
     train.add_argument("--keep-key", action="store_true", help="keep the noise key for an audit; seal the run later")
     train.add_argument("--accept-derived-schema", action="store_true", help="train on unconfirmed lines; is certified")
     add_machine_flags(train)
@@ -50,6 +55,7 @@ def add_arguments(commands: Any) -> None:
     predict.add_argument("folder", metavar="RUN")
     predict.add_argument("data", metavar="DATA")
     predict.add_argument("--out", metavar="FILE", required=True, help="a name that ends in .csv or .parquet")
+    add_json_flag(predict)
     predict.set_defaults(run=run_predict)
 
     evaluate = commands.add_parser("evaluate", help="how good the model is on a file")
@@ -69,11 +75,13 @@ def add_machine_flags(parser: argparse.ArgumentParser) -> None:
 def choices_of(parsed: argparse.Namespace) -> Any:
     from momentree.tasks.train import Choices
 
-    hidden = tuple(int(number("hidden", width, at_least=1)) for width in parsed.hidden.split(","))
+    hidden = tuple(whole("hidden", width, at_most=WIDEST) for width in parsed.hidden.split(","))
+    if parsed.held_out_is is not None and parsed.holdout is None:
+        raise InputError("held-out-is without --holdout: say which rows are held out, or leave it out")
     weights: tuple[float, ...] = ()
     if parsed.class_weights is not None:
         weights = tuple(number("class-weights", w, above=0) for w in parsed.class_weights.split(","))
-    return Choices(parsed.model, hidden, weights, parsed.holdout, parsed.held_out_is)
+    return Choices(parsed.model, hidden, weights, parsed.holdout, parsed.held_out_is or "unprotected")
 
 
 def run_train(parsed: argparse.Namespace) -> int:
@@ -145,7 +153,7 @@ def run_predict(parsed: argparse.Namespace) -> int:
     from momentree.tasks.use import predict
 
     rows = predict(parsed.folder, parsed.data, parsed.out)
-    print(f"wrote {parsed.out}: {rows} rows")
+    print(json.dumps({"out": parsed.out, "rows": rows}) if parsed.json else f"wrote {parsed.out}: {rows} rows")
     return 0
 
 
@@ -154,23 +162,33 @@ def run_evaluate(parsed: argparse.Namespace) -> int:
     from momentree.tasks.use import evaluate
 
     found = evaluate(parsed.folder, parsed.data, rows="all" if parsed.all_rows else "held-out")
-    trained_on = (read_record(Path(parsed.folder)).get("data") or {}).get("file")
-    if found["rows_are"] != "held out" and trained_on == Path(parsed.data).name:
-        print(
-            "momentree: warning: this looks like the file that was trained on; figures on private rows are not covered "
-            "by the run's promise",
-            file=sys.stderr,
-        )
+    record = read_record(Path(parsed.folder))
+    if found["rows_are"] != "held out":
+        why = ""
+        if (record.get("data") or {}).get("file") == Path(parsed.data).name:
+            why = "this looks like the file that was trained on"
+        elif (record.get("model") or {}).get("holdout") is not None and not parsed.all_rows:
+            why = "this is not the file that the run held rows out of, so all of it is used"
+        if why:
+            print(
+                f"momentree: warning: {why}; figures on rows that were trained on are not covered by the run's promise",
+                file=sys.stderr,
+            )
     if parsed.json:
         print(json.dumps(found, indent=2))
         return 0
     for name, value in found.items():
         if not isinstance(value, list):
-            print(f"{name.replace('_', ' '):<24} {value:.4f}" if isinstance(value, float) else f"{name:<24} {value}")
+            print(f"{name.replace('_', ' '):<24} {_shown(value, 4)}")
             continue
         for row in value:
-            print("  " + "  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+            print("  " + "  ".join(f"{k} {_shown(v, 3)}" for k, v in row.items()))
     return 0
+
+
+def _shown(value: Any, digits: int) -> str:
+    """A figure of `evaluate`; None where the rows do not define it, such as an AUC with one class only."""
+    return "undefined" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
 class Bar:

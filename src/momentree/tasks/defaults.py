@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from momentree.errors import whole
 from momentree.presets import ALGORITHMS
 
 STEPS_PER_EPOCH = 32
@@ -34,7 +35,7 @@ def fill(facts: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             chosen[name] = value
             why.append(f"{name.replace('_', '-')} {value}: {reason}")
 
-    examples = int(float(facts["examples"]))
+    examples = whole("examples", facts["examples"])
     choose("algorithm", "dp-ftrl", "momentum on correlated noise; plain steps need no tuning beside the step size")
     if not (chosen["algorithm"] in ALGORITHMS and ALGORITHMS[chosen["algorithm"]].full_batch):
         choose("batch_size", -(-examples // STEPS_PER_EPOCH), f"{STEPS_PER_EPOCH} steps an epoch")

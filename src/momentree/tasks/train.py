@@ -21,7 +21,7 @@ from momentree.data.holdout import Holdout
 from momentree.data.readers import open_source
 from momentree.data.schema import Schema
 from momentree.data.table import Table, Tables, read_table
-from momentree.errors import InputError
+from momentree.errors import InputError, one_of, whole
 from momentree.files import read_json, write_json, write_text
 from momentree.models import make_model
 from momentree.plan import Plan
@@ -29,9 +29,11 @@ from momentree.tasks import defaults
 from momentree.tasks.people import People
 from momentree.tasks.task import Task
 from momentree.training.defaults import default_update
+from momentree.training.heldout import DECLARATIONS
 from momentree.training.ledger import Notes
 from momentree.training.loop import Run
 from momentree.training.run import load, start
+from momentree.training.warm import taken_as_public
 from momentree.update import Update
 
 SCHEMA = "schema.toml"
@@ -100,6 +102,7 @@ def train(
     choices: Choices | None = None,
     accept_derived: bool = False,
     init: str | Path | None = None,
+    init_is_public: bool = False,
     keep_key: bool = False,
     device: str | None = None,
     scratch: str | None = None,
@@ -110,6 +113,9 @@ def train(
     choices = choices or Choices()
     if Path(out).exists() and (not Path(out).is_dir() or any(Path(out).iterdir())):
         raise InputError(f"output folder {out} exists and is not empty: give a new one, or resume the run in it")
+    one_of("held-out-is", choices.held_out_is, DECLARATIONS)
+    if scratch is not None and not Path(scratch).is_dir():
+        raise InputError(f"scratch {scratch} is no folder: give one that exists, on a disk with room for a copy")
     schema = Schema.read(schema_path)
     if target is not None and tuple(name.strip() for name in target.split(",")) != schema.target:
         raise InputError(
@@ -122,7 +128,11 @@ def train(
             "momentree schema confirm, or --accept-derived-schema (the certificate will say so)"
         )
     task = Task.of(schema, choices.class_weights)
-    seed = int(float(facts.get("seed") or 0))
+    seed = whole("seed", facts.get("seed") or 0, at_least=0)
+    if schema.group is None and whole("rows_per_person", facts.get("rows_per_person") or 1) > 1:
+        raise InputError(
+            "rows_per_person without a group column in the schema: name whose rows these are, or leave it out"
+        )
     tables = read(data, schema, choices, seed, scratch)
     try:
         private = tables.private
@@ -138,12 +148,13 @@ def train(
                 f"holdout {choices.holdout} with add-remove: which rows a fraction takes depends on how many there "
                 "are, so one row more would move others in or out; hold out by COLUMN=VALUE, or take zero-out"
             )
-        for line in (*why, f"strategy {plan.strategy.name}: {plan.strategy_reason}"):
-            say(line)
-        for line in plan.warnings:
-            say(f"warning: {line}")
-        note = None
-        if init is not None:
+        parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        if plan.dimension != parameters:
+            raise InputError(f"dimension {plan.dimension} is not the model's, {parameters}: leave it out")
+        note, earlier = None, None if init is None or init_is_public else earlier_run(init)
+        if init is not None and earlier is None:
+            if not init_is_public:
+                taken_as_public(init)
             note = f"public weights from {Path(init).name}"
             load_weights(model, init)
         leaks = tuple(
@@ -158,11 +169,16 @@ def train(
             update=update_of(plan, task),
             device=device,
             keep_key=keep_key,
+            warm_start=earlier,
             init_note=note or ("zeros" if choices.model == "linear" else f"drawn from the public seed {seed}"),
-            notes=notes(schema, task, choices, private, data, leaks),
+            notes=notes(schema, task, choices, tables, data, leaks),
             units=private.groups if plan.order.secret and schema.group is not None else None,
             progress=progress,
         )
+        for line in (*why, f"strategy {plan.strategy.name}: {plan.strategy_reason}"):
+            say(line)
+        for line in plan.warnings:
+            say(f"warning: {line}")
         write_text(Path(out) / SCHEMA, schema.to_toml())
         write_json(run.folder.checkpoints / WHERE, {"data": str(Path(data).resolve())}, mode=0o600)
         return finish(run, tables, choices)
@@ -249,6 +265,13 @@ def rows_of(private: Table, schema: Schema, plan: Plan) -> Any:
     return private if schema.group is None else People(private, plan.request.rows_per_person)
 
 
+def earlier_run(init: str | Path) -> Path | None:
+    """The folder of the private run whose model this is: it is paid for, where a file from elsewhere is public."""
+    folder = Path(init) if Path(init).is_dir() else Path(init).parent
+    mine = Path(init).is_dir() or Path(init).name == "model.safetensors"
+    return folder if mine and (folder / "record.json").is_file() else None
+
+
 def load_weights(model: nn.Module, path: str | Path) -> None:
     """Public weights to start from; safetensors only, every name and shape as the model has them."""
     try:
@@ -265,7 +288,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 
 def notes(
-    schema: Schema, task: Task, choices: Choices, private: Table, data: str | Path, leaks: tuple[str, ...]
+    schema: Schema, task: Task, choices: Choices, tables: Tables, data: str | Path, leaks: tuple[str, ...]
 ) -> Notes:
     """What only the caller knows, for record and certificate. Names and counts of columns, never a value of a row."""
     caveats = [*leaks]
@@ -283,7 +306,12 @@ def notes(
         public.append("the class weights")
     return Notes(
         model=choices.facts() | {"outputs": task.outputs, "inputs": schema.dimension},
-        data={"file": Path(data).name, "columns": len(schema.columns), "target": ", ".join(schema.target)},
+        data={
+            "file": Path(data).name,
+            "columns": len(schema.columns),
+            "target": ", ".join(schema.target),
+            "held_out_rows": 0 if tables.held_out is None else len(tables.held_out),
+        },
         public_facts=tuple(public),
         caveats=tuple(caveats),
         unit_column=schema.group,

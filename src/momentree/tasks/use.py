@@ -18,7 +18,7 @@ from torch import nn
 
 from momentree.data.holdout import Holdout
 from momentree.data.schema import Schema
-from momentree.data.table import Table, read_table
+from momentree.data.table import Table, Tables, read_table
 from momentree.errors import InputError
 from momentree.files import write_bytes
 from momentree.report.record import read_record
@@ -96,9 +96,13 @@ def evaluate(folder: str | Path, data: str | Path, *, rows: str = "held-out") ->
     """Figures on the rows of DATA: those that the run held out (`held-out`, where it held any out), or all of them."""
     trained = Trained.of(folder)
     holdout = trained.choices.holdout
-    seed = int(read_record(Path(folder))["plan"].get("seed", 0))
+    record = read_record(Path(folder))
+    seed = int(record["plan"].get("seed", 0))
     asked = Holdout.parse(holdout) if holdout is not None and rows == "held-out" else None
-    tables = read_table(data, trained.schema, holdout=asked, seed=seed)
+    tables = None if asked is None else held_out_of(data, trained.schema, asked, seed, record.get("data") or {})
+    if tables is None:
+        asked = None
+        tables = read_table(data, trained.schema, holdout=None, seed=seed)
     table = tables.held_out if tables.held_out is not None else tables.private
     try:
         parts = list(trained.scores(table))
@@ -110,6 +114,24 @@ def evaluate(folder: str | Path, data: str | Path, *, rows: str = "held-out") ->
         raise InputError("no row can be used under the schema: look with momentree schema check")
     found = {"rows": len(keep), "rows_are": "held out" if asked else "all of the file"}
     return found | figures(trained.task, scores, targets)
+
+
+def held_out_of(data: str | Path, schema: Schema, holdout: Holdout, seed: int, facts: dict[str, Any]) -> Tables | None:
+    """The rows of DATA that the run held out. None where a fraction does not name them: of another file than the one
+    that was trained on, where it would name other rows, private ones among them if the file has only grown.
+    """
+    try:
+        tables = read_table(data, schema, holdout=holdout, seed=seed)
+    except InputError:
+        if holdout.fraction is None:
+            raise
+        return None  # too few rows for the fraction; whatever else is wrong is found again without it
+    held_out = 0 if tables.held_out is None else len(tables.held_out)
+    same = facts.get("held_out_rows", held_out) == held_out and facts.get("rows") == len(tables.private)
+    if holdout.fraction is None or same:
+        return tables
+    tables.private.close()
+    return None
 
 
 def figures(task: Task, scores: NDArray[np.float64], targets: NDArray[Any]) -> dict[str, Any]:

@@ -140,10 +140,21 @@ def durable(folder: Path) -> None:
         os.close(handle)
 
 
-def seal(path: str | os.PathLike[str]) -> None:
-    """`momentree seal RUN`: afterwards the folder can be handed over as it is, and cannot be resumed."""
+def seal(path: str | os.PathLike[str], *, unfinished: bool = False) -> None:
+    """`momentree seal RUN`: afterwards the folder can be handed over as it is, and cannot be resumed.
+
+    A run that can still go on is left alone unless `unfinished` says that it is given up: what it has spent is spent,
+    and without the key there will be neither model nor certificate.
+    """
     folder = Folder.open(path)
     try:
+        record = read_json(folder.path / "record.json", "record")
+        ended = isinstance(record, dict) and record.get("finished") is not None
+        if not ended and not unfinished and (folder.path / KEY).exists():
+            raise InputError(
+                f"run {folder.path} has not finished: without its key it could not go on; resume it, or give it up by "
+                "--unfinished (seal(unfinished=True))"
+            )
         folder.seal()
     finally:
         folder.close()

@@ -178,8 +178,8 @@ def _rows(
     if device is not None:
         prepare(torch.device("cuda") if str(device).startswith("cuda") else torch.device("cpu"))
         try:
-            model.to(torch.device(device))
-        except (RuntimeError, AssertionError):
+            model.to(_real(torch.device(device)))
+        except (RuntimeError, AssertionError, NotImplementedError):
             raise InputError(f"device {device!r} cannot be used here: give cpu, or one that this machine has") from None
     where = next((p.device for p in model.parameters()), torch.device("cpu"))
     workers = whole("workers", workers, at_least=0)
@@ -190,6 +190,13 @@ def _rows(
             f"the data set has {len(rows)} rows and the plan is for {plan.shape.examples}: make the plan for this data"
         )
     return rows
+
+
+def _real(device: torch.device) -> torch.device:
+    """A device that holds numbers: on `meta` a model would lose its weights."""
+    if device.type == "meta":
+        raise NotImplementedError
+    return device
 
 
 def _content(rows: Rows, units: Indices | None) -> Iterator[bytes]:
