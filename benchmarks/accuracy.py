@@ -1,15 +1,18 @@
-"""Accuracy of `train` with its defaults on real tables, beside the issue of every private trainer: what did it cost?
+"""Accuracy of `train` with its defaults on real tables, beside our own dp-sgd: what did privacy cost?
 
 Each figure is the mean over seeds (split, order, weights; the noise has no seed). Run with MOMENTREE_DATA naming the
-folder of the data sets; prints a table and writes benchmarks/records/accuracy.json.
+folder of the data sets; prints a table and writes benchmarks/records/accuracy.json after every run. A run that is
+already there with these settings and this commit's default rule is kept (`--fresh` forgets it), so a long table may be
+made in pieces.
 
-    python benchmarks/accuracy.py [--quick] [--only adult,bank] [--epsilon-factor 0.3]
+    python benchmarks/accuracy.py [--quick] [--only adult,bank] [--epsilon 0.3] [--methods default,dp-sgd]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -18,13 +21,15 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from momentree.data.confirm import confirm, write_whole
-from momentree.data.draft import draft
+from momentree.data.draft import ROW_NORM, draft
 from momentree.data.readers import open_source
 from momentree.data.schema import Schema
+from momentree.tasks import defaults
 from momentree.tasks.train import Choices, train
 from momentree.tasks.use import evaluate
 
@@ -82,40 +87,73 @@ def run_case(folder: Path, case: Case, seed: int, epsilon: float, facts: dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed, the small data sets")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true", help="one seed, the small data sets, nothing written")
+    parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epsilon", type=float)
-    parser.add_argument("--dp-sgd", action="store_true", help="our own dp-sgd on Poisson batches at the usual defaults")
+    parser.add_argument("--epsilon", default="main", help="main, or numbers; several apart by commas")
+    parser.add_argument(
+        "--methods", default="default,dp-sgd", help="dp-sgd: our own, on Poisson batches, as people start"
+    )
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further run after so long")
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--out", default=str(HERE / "records" / "accuracy.json"))
     options = parser.parse_args()
     folder = Path(os.environ.get("MOMENTREE_DATA", HERE.parent.parent / "shared" / "data"))
     if not folder.is_dir():
         raise SystemExit("MOMENTREE_DATA names no folder of data sets: nothing was measured")
-    names = options.only.split(",") if options.only else list(CASES)
-    if options.quick:
-        names = [n for n in names if n in ("mushrooms", "credit")]
-    rows = []
-    for name in names:
-        case = CASES[name]
-        epsilon = options.epsilon or case.epsilon
-        seeds = 1 if options.quick else options.seeds
-        facts: dict[str, object] = dp_sgd(name) if options.dp_sgd else {}
-        results = [run_case(folder, case, seed, epsilon, facts) for seed in range(seeds)]
-        values = [value for value, _ in results]
-        row = {
-            "data": name, "epsilon": epsilon, "delta": case.delta, "figure": case.figure,
-            "method": "dp-sgd" if options.dp_sgd else "default", "mean": statistics.mean(values), "values": values,
-            "seconds": statistics.median(s for _, s in results),
-        }  # fmt: skip
-        rows.append(row)
-        print(
-            f"{name:<11} ε={epsilon:<4g} {case.figure:<9} {row['mean']:.4f}  {values}  {row['seconds']:.1f} s",
-            flush=True,
-        )
-    if not options.quick:
-        facts_of_run = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": platform.processor()}
-        Path(options.out).write_text(json.dumps({"environment": facts_of_run, "rows": rows}, indent=2) + "\n")
+    names = ["mushrooms", "credit"] if options.quick else options.only.split(",")
+    record = None if options.quick else Path(options.out)
+    rows = [] if record is None or options.fresh or not record.exists() else json.loads(record.read_text())["rows"]
+    end = time.monotonic() + options.seconds
+    for asked in options.epsilon.split(","):
+        for name in names:
+            epsilon = CASES[name].epsilon if asked == "main" else float(asked)
+            for method in options.methods.split(","):
+                row = row_of(rows, name, epsilon, method, dp_sgd(name) if method == "dp-sgd" else {})
+                for seed in range(len(row["values"]), 1 if options.quick else options.seeds):
+                    if time.monotonic() > end:
+                        raise SystemExit("out of time: the same command goes on from here")
+                    value, seconds = run_case(folder, CASES[name], seed, epsilon, row["settings"])
+                    row["values"].append(value)
+                    row["seconds"].append(seconds)
+                    if record is not None:
+                        record.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=2) + "\n")
+                values, spent = row["values"], statistics.median(row["seconds"])
+                shown = " ".join(f"{v:.4f}" for v in values)
+                mean = statistics.mean(values)
+                print(
+                    f"{name:<11} ε={epsilon:<4g} {method:<8} {row['figure']} {mean:.4f} ({shown})  {spent:.1f} s",
+                    flush=True,
+                )
+
+
+def row_of(
+    rows: list[dict[str, Any]], name: str, epsilon: float, method: str, settings: dict[str, object]
+) -> dict[str, Any]:
+    """The row of these settings, begun where there is none; one of other settings or of another rule is dropped."""
+    case = CASES[name]
+    facts = {
+        "data": name, "epsilon": epsilon, "delta": case.delta, "figure": case.figure, "method": method,
+        "settings": settings, "rule": rule() if method == "default" else f"rows of norm {ROW_NORM:g}",
+    }  # fmt: skip
+    for row in rows:
+        if (row["data"], row["epsilon"], row["method"]) == (name, epsilon, method):
+            if any(row.get(key) != value for key, value in facts.items()):
+                row.clear()
+                row |= {**facts, "values": [], "seconds": []}
+            return row
+    rows.append({**facts, "values": [], "seconds": []})
+    return rows[-1]
+
+
+def rule() -> dict[str, float]:
+    """The constants of the documented rule."""
+    found = {name.lower(): value for name, value in vars(defaults).items() if name.isupper() and name != "ALGORITHMS"}
+    return {"row_norm": ROW_NORM, **found}
+
+
+def environment() -> dict[str, Any]:
+    return {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": platform.processor()}
 
 
 def dp_sgd(name: str) -> dict[str, object]:

@@ -71,10 +71,17 @@ def test_damaged_bytes(tmp_path: Path, name: str) -> None:
 @pytest.mark.verify
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_damaged_bytes_for_long(tmp_path: Path, name: str) -> None:
-    end, round_ = time.monotonic() + SECONDS, 1
+    end, round_, tried = time.monotonic() + SECONDS, int(time.time()), 0
+
+    def check(edits) -> None:
+        nonlocal tried
+        tried += 1
+        SUBJECTS[name](tmp_path, edits)
+
     while time.monotonic() < end:
-        run(given(st.lists(EDIT, min_size=1, max_size=5))(lambda edits: SUBJECTS[name](tmp_path, edits)), 100, round_)
+        run(given(st.lists(EDIT, min_size=1, max_size=5))(check), 100, round_)
         round_ += 1
+    print(f"{name}: {tried} damaged files, {SECONDS:g} s")
 
 
 def test_facts_of_any_type_are_refused_or_verified() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from data import fixtures
+from momentree.data.draft import draft
 from momentree.data.images import transformed
 from momentree.data.ingest import Ingest
+from momentree.data.readers import open_source
 from momentree.data.schema import CELL, DIRECTIONS, Column, Schema
 from momentree.data.table import Table
 from momentree.data.text import Hasher
@@ -148,3 +151,15 @@ def test_several_columns_are_the_single_ones_side_by_side() -> None:
         return x[np.argsort(order)]
 
     np.testing.assert_array_equal(encoded(*columns), np.concatenate([encoded(column) for column in columns], axis=1))
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "bmp", "gif", "webp", "tiff", "ppm"])
+def test_a_folder_of_any_format_can_be_drafted(tmp_path: Path, ending: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k in range(3):
+            image.fromarray(rng.integers(0, 255, (9, 12, 3), np.uint8)).save(tmp_path / name / f"{k}.{ending}")
+    column = draft(open_source(tmp_path), ["label"]).schema.features[0]
+    assert (column.kind, column.shape) == ("image", (9, 12, 3))

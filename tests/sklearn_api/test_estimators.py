@@ -96,7 +96,7 @@ def test_fitted_attributes(blobs):
     X, y = blobs
     model = PrivateClassifier(**DECLARED).fit(X, y)
     assert model.n_features_in_ == 3
-    assert model.n_iter_ == model.plan_.steps == 60
+    assert model.n_iter_ == model.plan_.steps == 16  # noise drowns 90 rows: 8 steps an epoch
     assert model.certificate_["plan"]["strategy"] == "identity"
     assert model.certificate_["delta"] == 1e-3  # the largest power of ten at most 1/(10 N)
     assert model.plan_.algorithm == "dp-ftrl"

@@ -27,7 +27,7 @@ MANY_VALUES = 300
 MAX_CLASSES = 100
 KNOTS = 16
 TEXT_DIMENSION = 8192
-ROW_NORM = 1.0
+ROW_NORM = 4.0
 TAIL = 0.1
 SPLIT_WORDS = ("split", "fold", "subset", "partition")
 

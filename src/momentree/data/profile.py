@@ -22,6 +22,19 @@ LARGEST = 1e29
 """Numbers beyond this are damage rather than data: a draft's bounds leave them out, a schema could not hold them."""
 
 
+PICTURES = (
+    b"\x89PNG",
+    b"\xff\xd8\xff",
+    b"BM",
+    b"GIF8",
+    b"RIFF",
+    b"II*\0",
+    b"MM\0*",
+    *(b"P%d" % k for k in range(1, 7)),
+)
+"""How PNG, JPEG, BMP, GIF, WebP, TIFF and PPM begin; Pillow has the last word."""
+
+
 @dataclass
 class Profile:
     """Running facts about one column."""
@@ -84,11 +97,7 @@ class Profile:
 
     def _picture(self, words: pa.Array) -> None:
         """The size of the first encoded image of the column, if its cells are images."""
-        if (
-            self.size
-            or not len(words)
-            or not words[0].as_py()[:4].startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM", b"GIF8"))
-        ):
+        if self.size or not len(words) or not words[0].as_py()[:4].startswith(PICTURES):
             return
         try:
             from PIL import Image

@@ -56,6 +56,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     _unit_rows = True
 
+    @property
+    def _kind(self) -> str:
+        """The task's kind, as the documented rule for what is not given knows it."""
+        return "bounded" if is_regressor(self) else "classes"
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True  # the noise is drawn from a secret key; random_state has no say in it
@@ -135,7 +140,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if getattr(ALGORITHMS.get(self.algorithm), "full_batch", False) and self.batch_size is None:
             facts["batch_size"] = options.get("examples", rows)
         facts |= {"examples": rows, "examples_counted": "examples" not in options, "dimension": dimension, "seed": seed}
-        chosen, _ = defaults.fill({name: value for name, value in (facts | options).items() if value is not None})
+        given = {name: value for name, value in (facts | options).items() if value is not None}
+        chosen, _ = defaults.fill(given, kind=self._kind)
         return Request.of(chosen)
 
     def _train(
@@ -155,7 +161,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self._warn(table, plan, leaks)
         rate = None
         if plan.learning_rate is None and defaults.plain(plan):
-            rate = defaults.learning_rate(plan, "bounded" if is_regressor(self) else "classes")
+            rate = defaults.learning_rate(plan, self._kind)
         update = default_update(plan, momentum_included=plan.preset.query == "sensitivity-reduced", rate=rate)
         rows = PrivateRows(front.rows(table).astype(np.float32), targets, usable)
         with self._folder() as folder:

@@ -85,10 +85,10 @@ def build(schema: Schema, task: Task, choices: Choices, seed: int) -> nn.Module:
     return model if len(shape) == 1 else nn.Sequential(nn.Unflatten(1, shape), model)
 
 
-def update_of(plan: Plan, task: Task) -> Update:
+def update_of(plan: Plan, task: Task, schema: Schema) -> Update:
     """The plan's update; where no step size was given for plain momentum, the one of the documented rule."""
     by_rule = plan.learning_rate is None and defaults.plain(plan)
-    rate = defaults.learning_rate(plan, task.kind) if by_rule else None
+    rate = defaults.learning_rate(plan, task.kind, row_norm=schema.row_norm or 1.0) if by_rule else None
     return default_update(plan, momentum_included=plan.preset.query == "sensitivity-reduced", rate=rate)
 
 
@@ -136,11 +136,13 @@ def train(
     tables = read(data, schema, choices, seed, scratch)
     try:
         private = tables.private
-        chosen, why = defaults.fill({"examples": len(private), "examples_counted": "examples" not in facts, **facts})
-        if schema.group is not None:
-            chosen.setdefault("rows_per_person", 1)
         model = build(schema, task, choices, seed)
-        chosen.setdefault("dimension", sum(p.numel() for p in model.parameters() if p.requires_grad))
+        known = {
+            "examples": len(private),
+            "examples_counted": "examples" not in facts,
+            "dimension": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        } | ({} if schema.group is None else {"rows_per_person": 1})
+        chosen, why = defaults.fill(known | facts, row_norm=schema.row_norm or 1.0, kind=task.kind)
         plan = Plan(**chosen)
         by_chance = choices.holdout is not None and "=" not in choices.holdout and schema.group is None
         if plan.adjacency == "add-remove" and by_chance:
@@ -166,7 +168,7 @@ def train(
             task.loss(),
             rows_of(private, schema, plan),
             out=out,
-            update=update_of(plan, task),
+            update=update_of(plan, task, schema),
             device=device,
             keep_key=keep_key,
             warm_start=earlier,
@@ -215,7 +217,7 @@ def resume(
             model,
             task.loss(),
             rows_of(tables.private, schema, plan),
-            update=update_of(plan, task),
+            update=update_of(plan, task, schema),
             device=device,
             units=tables.private.groups if plan.order.secret and schema.group is not None else None,
             moved=moved,
