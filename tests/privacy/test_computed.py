@@ -9,13 +9,15 @@ from scipy.optimize import brentq
 import places_oracle as oracle
 from momentree.order import BallsInBins, RandomAllocation
 from momentree.order.base import Shape
-from momentree.privacy import comparison, conditional, renyi
+from momentree.privacy import comparison, conditional, factored, renyi
+from momentree.privacy import mixtures as sampling
 from momentree.privacy.amplified import account_maker
 from momentree.privacy.balls_in_bins import places_gram
 from momentree.privacy.compose import compose
 from momentree.privacy.computed import ComputedAccount, Places
 from momentree.privacy.events import Release
 from momentree.privacy.gaussian import GaussianAccount, delta_of, epsilon_of
+from momentree.privacy.monte_carlo import MonteCarloAccount
 from momentree.strategy.bsr import Bsr
 from momentree.strategy.restarted import Restarted
 from momentree.strategy.tree import Tree
@@ -185,6 +187,50 @@ def test_a_nested_matrix_is_above_the_one_it_is_made_for(seed):
     walk(shape, 0.0)
     expected = [max(gram[j, j], np.delete(least[j], j).max()) for j in range(6)]
     assert sorted(depth) == pytest.approx(sorted(expected))
+
+
+# a shared factor
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shared_factor_leaves_a_covariance_and_its_moments(seed):
+    generator = np.random.default_rng(seed)
+    gram = some_gram(generator, 4, largest=0.8)
+    shared, rest = factored.split(gram)
+    assert shared >= 0
+    assert np.linalg.eigvalsh(rest).min() >= -1e-12
+    assert np.all(rest + shared >= gram - 1e-15)
+    assert np.allclose(rest + shared, gram, atol=1e-8)
+    assert np.linalg.eigvalsh(rest).min() < 1e-2  # no more could have been shared
+    raw = [math.exp(oracle.moment(rest, k)) for k in (2, 3, 4)]
+    variance, fourth = factored.moments_of(rest)
+    assert variance == pytest.approx(raw[0] - 1, rel=1e-8, abs=1e-9)
+    assert fourth == pytest.approx(raw[2] - 4 * raw[1] + 6 * raw[0] - 3, rel=1e-6, abs=1e-9)
+    assert variance >= raw[0] - 1 - 1e-15
+
+
+def test_moments_bound_every_variable_that_has_them():
+    """The two inequalities that the curve of the rest is made of, on random discrete variables of mean one."""
+    generator = np.random.default_rng(1)
+    for _ in range(200):
+        values = generator.gamma(generator.uniform(0.2, 5), size=6)
+        weights = generator.dirichlet(np.ones(6))
+        values /= values @ weights
+        variance, fourth = (float(weights @ (values - 1) ** k) for k in (2, 4))
+        for c in (0.1, 0.6, 0.95, 1.05, 1.7, 4.0):
+            truth = float(weights @ np.maximum(values - c, 0.0))
+            assert truth <= (math.sqrt(variance + (1 - c) ** 2) + 1 - c) / 2 + 1e-12
+            assert truth <= max(0.0, 1 - c) + 27 / 256 * fourth / abs(c - 1) ** 3 + 1e-12
+
+
+@pytest.mark.parametrize("band", [6, 24])
+def test_wide_bands_are_priced_within_3_per_cent(band):
+    n, epochs, sigma = 24, 5, {6: 16.0, 24: 24.0}[band]
+    gram = places_gram(Bsr(n * epochs, iterate_workload(n * epochs, 0.9).square_root(band)), n)
+    sampled = MonteCarloAccount(sampling.Places(gram / sigma**2), seed=5, samples=60_000).epsilon(1e-5)
+    computed = ComputedAccount(Places(((gram, 1),)), sigma, 1e-5).epsilon(1e-5)
+    assert sampled.lower <= computed.upper <= 1.03 * sampled.upper
+    assert 0.93 * sampled.lower <= computed.lower <= sampled.upper
 
 
 # conditional composition

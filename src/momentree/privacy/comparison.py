@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from momentree.privacy.ratio import Array, Ratio, Side, add, lognormal, multiply, power
+from momentree.privacy.ratio import Array, Ratio, Side, add, cells, lognormal, mean_one, multiply, power
 
 Indices = NDArray[np.int64]
 Shape = tuple[float, tuple["Shape", ...]]
@@ -36,6 +36,20 @@ WORK = 6e7
 """Cells that the last evaluation may combine: about a second."""
 LARGEST_IN_TURN, FINALISTS = 300, 3
 SPREADS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 50, 64)
+
+
+def projected(gram: Array, resolution: int = FINE) -> Ratio:
+    """A ratio below L: what the component of y along the mean of the h_j shows alone, (1/n) Σ_j N(m_j, 1)."""
+    total = float(gram.sum())
+    if total == 0.0:
+        return lognormal(0.0, "lower")
+    means = gram.sum(axis=1) / math.sqrt(total)
+    points = np.linspace(-12.0, 12.0 + float(means.max()), 24 * resolution + 1)
+    cuts = np.concatenate([[-np.inf], points, [np.inf]])
+    mass = cells(cuts)
+    moment = np.mean([cells(cuts - m) for m in means], axis=0)
+    kept = mass > 0
+    return mean_one(Ratio(moment[kept] / mass[kept], mass[kept], 0.0, "lower"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from momentree.privacy.computed import ComputedAccount
 from momentree.privacy.gaussian import GaussianAccount, composed_mu
 from momentree.privacy.monte_carlo import MonteCarloAccount
 from momentree.privacy.poisson import PoissonAccount
-from momentree.privacy.ratio import Array, Ratio, RatioAccount, Side, lognormal, product
+from momentree.privacy.ratio import Ratio, RatioAccount, Side, lognormal, of_curve, product
 
 RESOLUTION = 80
 FORWARD, REVERSE = 64, 16
@@ -103,25 +103,4 @@ def certified_ratio(account: MonteCarloAccount) -> Ratio:
     points = [(0.0, 1.0)]
     points += [(math.exp(-e), min(1.0, -math.expm1(-e) + math.exp(-e) * d)) for e, d in reverse]
     points += [(math.exp(e), d) for e, d in forward]
-    x, h = _hull(np.array(points))
-    slopes = np.append(np.diff(h) / np.diff(x), 0.0)
-    weights = np.diff(np.concatenate([[-1.0], slopes]))
-    return Ratio(x, np.maximum(weights, 0.0), float(h[-1]), "upper")
-
-
-def _hull(points: Array) -> tuple[Array, Array]:
-    """The falling part of the lower convex hull, from left to right."""
-    kept: list[tuple[float, float]] = []
-    for x, y in points[np.argsort(points[:, 0], kind="stable")]:
-        if kept and x <= kept[-1][0]:
-            kept[-1] = (x, min(y, kept[-1][1]))
-            continue
-        if kept and y >= kept[-1][1]:
-            continue
-        while len(kept) > 1 and (kept[-1][1] - kept[-2][1]) * (x - kept[-2][0]) >= (y - kept[-2][1]) * (
-            kept[-1][0] - kept[-2][0]
-        ):
-            kept.pop()
-        kept.append((float(x), float(y)))
-    result = np.array(kept)
-    return result[:, 0], result[:, 1]
+    return of_curve(np.array(points))

@@ -4,6 +4,7 @@ For one secret place of n kept in every epoch, and for one an epoch where epochs
 directions of the dominating pair are bounded by each of
 
 - a comparison with nested places (`comparison`), whose loss distribution is computed and composes;
+- a factor that all places share, and the moments of the rest (`factored`), which composes as well;
 - Rényi divergences by dynamic programming, which add over epochs (`renyi`);
 - conditional composition, row by row (`conditional`), where the noise is so large that it can help;
 - the unamplified Gaussian.
@@ -23,8 +24,9 @@ from scipy.optimize import brentq
 
 from momentree.errors import number
 from momentree.privacy.account import Bracket
-from momentree.privacy.comparison import Cover, above, below, best_cover
+from momentree.privacy.comparison import Cover, above, below, best_cover, projected
 from momentree.privacy.conditional import Conditional, conditional
+from momentree.privacy.factored import factored, split
 from momentree.privacy.gaussian import delta_of
 from momentree.privacy.ratio import Array, Ratio, Side, multiply, power, product
 from momentree.privacy.renyi import Moments, moments
@@ -53,12 +55,12 @@ class ComputedAccount:
     mu: float | None = None
     failure_probability = 0.0
     method = (
-        "computed without sampling: the least of a comparison with nested places, Rényi divergences by dynamic "
-        "programming, and conditional composition"
+        "computed without sampling: the least of a comparison with nested places, a shared factor and moments of the "
+        "rest, Rényi divergences by dynamic programming, and conditional composition"
     )
 
     def __init__(
-        self, places: Places, noise_multiplier: float, delta: float, covers: Sequence[Cover] | None = None
+        self, places: Places, noise_multiplier: float, delta: float, covers: Sequence[tuple[Cover, Cover]] | None = None
     ) -> None:
         sigma = number("noise_multiplier", noise_multiplier, above=0, do="without noise nothing is private")
         self._delta = number("delta", delta, above=0, below=1)
@@ -70,26 +72,49 @@ class ComputedAccount:
         self._sides: dict[Side, Ratio] = {}
 
     @cached_property
-    def covers(self) -> Sequence[Cover]:
-        """Which comparison was taken, to be used again at a σ nearby."""
+    def covers(self) -> Sequence[tuple[Cover, Cover]]:
+        """Which comparisons were taken, for L and for its rest beside a shared factor: to use again at a σ nearby."""
         if self._given is not None:
             return self._given
-        alone = len(self._parts) == 1 and self._parts[0][1] == 1
-        return [best_cover(gram, self._epsilon_of if alone else _relative_entropy) for gram, _ in self._parts]
+        return [
+            (best_cover(gram, self._score), best_cover(np.maximum(split(gram)[1], 0.0), self._score))
+            for gram, _ in self._parts
+        ]
 
-    def _epsilon_of(self, ratio: Ratio) -> float:
-        return ratio.epsilon(self._delta)
+    def _score(self, ratio: Ratio) -> float:
+        alone = len(self._parts) == 1 and self._parts[0][1] == 1
+        return ratio.epsilon(self._delta) if alone else _relative_entropy(ratio)
 
     def ratio(self, side: Side) -> Ratio:
         """The comparison alone, to compose with others."""
         if side not in self._sides:
             if side == "upper":
-                laws = [above(gram, cover) for (gram, _), cover in zip(self._parts, self.covers, strict=True)]
+                self._sides[side] = min(self._above.values(), key=self._score)
             else:
-                laws = [below(gram) for gram, _ in self._exact]
-            powers = [power(law, k, multiply, RESOLUTION) for law, (_, k) in zip(laws, self._parts, strict=True)]
-            self._sides[side] = product(powers, RESOLUTION)
+                self._sides[side] = max(self._below, key=_relative_entropy)
         return self._sides[side]
+
+    def _joined(self, laws: Sequence[Ratio]) -> Ratio:
+        powers = [power(law, k, multiply, RESOLUTION) for law, (_, k) in zip(laws, self._parts, strict=True)]
+        return product(powers, RESOLUTION)
+
+    @cached_property
+    def _above(self) -> dict[str, Ratio]:
+        """Ratios above the truth."""
+        pairs = list(zip(self._parts, self.covers, strict=True))
+        found = {"comparison": self._joined([above(gram, cover) for (gram, _), (cover, _) in pairs])}
+        factors = [factored(gram, cover) for (gram, _), (_, cover) in pairs]
+        if all(law is not None for law in factors):
+            found["shared factor"] = self._joined([law for law in factors if law is not None])
+        return found
+
+    @cached_property
+    def _below(self) -> list[Ratio]:
+        """Ratios below the truth: a comparison, and what one component shows."""
+        return [self._joined([kind(gram) for gram, _ in self._exact]) for kind in (below, projected)]
+
+    def _lower(self, of: Callable[[Ratio], float], upper: float) -> float:
+        return min(upper, max(of(ratio) for ratio in self._below))
 
     @cached_property
     def moments(self) -> Moments:
@@ -111,8 +136,8 @@ class ComputedAccount:
         """What each proof says of δ at ε: (forward, reverse)."""
         gaussian = delta_of(self._unamplified, epsilon) * (1 + 1e-11)
         found = {"unamplified": (gaussian, gaussian)}
-        upper = self.ratio("upper")
-        found["comparison"] = (upper.forward(epsilon), upper.reverse(epsilon))
+        for name, ratio in self._above.items():
+            found[name] = (ratio.forward(epsilon), ratio.reverse(epsilon))
         found["Rényi"] = (self.moments.forward(epsilon), self.moments.reverse(epsilon))
         if self.conditional is not None:
             found["conditional"] = (self.conditional.forward(epsilon), self.conditional.reverse(epsilon))
@@ -125,7 +150,7 @@ class ComputedAccount:
     def delta(self, epsilon: float) -> Bracket:
         epsilon = number("epsilon", epsilon, at_least=0)
         upper = self.upper_delta(epsilon)
-        return Bracket(min(upper, self.ratio("lower").delta(epsilon)), upper, upper)
+        return Bracket(self._lower(lambda ratio: ratio.delta(epsilon), upper), upper, upper)
 
     def upper_epsilon(self, delta: float) -> float:
         """The smallest ε that is proved at δ."""
@@ -143,7 +168,7 @@ class ComputedAccount:
     def epsilon(self, delta: float) -> Bracket:
         delta = number("delta", delta, above=0, below=1, do="1e-5 is common")
         upper = self.upper_epsilon(delta)
-        return Bracket(min(upper, self.ratio("lower").epsilon(delta)), upper, upper)
+        return Bracket(self._lower(lambda ratio: ratio.epsilon(delta), upper), upper, upper)
 
 
 def _coarse(gram: Array) -> Array:

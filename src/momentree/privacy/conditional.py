@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from momentree.privacy.ratio import Array, Ratio, multiply, power, product
+from momentree.privacy.ratio import Array, Ratio, cells, multiply, power, product
 
 Present = Literal["present", "absent"]
 LEVELS = 4
@@ -147,8 +147,8 @@ def _ratio(tops: Array, law: Array) -> Ratio:
     points = np.linspace(-12.0, 12.0 + top, 12 * RESOLUTION + 1 + math.ceil(top * RESOLUTION / 2))
     edges = np.concatenate([[1 - law[0]], 1 - law[0] + np.exp(np.outer(points, tops) - tops**2 / 2) @ masses])
     cuts = np.concatenate([[-np.inf], points, [np.inf]])
-    mass = _cells(cuts)
-    moment = (1 - law[0]) * mass + sum(m * _cells(cuts - v) for m, v in zip(masses, tops, strict=True))
+    mass = cells(cuts)
+    moment = (1 - law[0]) * mass + sum(m * cells(cuts - v) for m, v in zip(masses, tops, strict=True))
     width = np.maximum(np.diff(edges), 1e-300)
     right = np.clip((moment[:-1] - edges[:-1] * mass[:-1]) / width, 0.0, mass[:-1])
     weights = np.zeros(len(edges))
@@ -158,8 +158,3 @@ def _ratio(tops: Array, law: Array) -> Ratio:
     weights /= weights.sum()
     beyond = max(0.0, float(moment[-1] - edges[-1] * mass[-1]), 1.0 - float(weights @ edges))
     return Ratio(edges, weights, beyond, "upper")
-
-
-def _cells(cuts: Array) -> Array:
-    left, right = cuts[:-1], cuts[1:]
-    return np.asarray(np.where(right <= 0, ndtr(right) - ndtr(left), ndtr(-left) - ndtr(-right)))

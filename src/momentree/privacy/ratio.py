@@ -101,11 +101,11 @@ def lognormal(variance: float, side: Side, resolution: int = 40) -> Ratio:
     points = np.linspace(-12.0, 12.0 + root, 12 * resolution + 1 + math.ceil(root * resolution / 2))
     edges = np.concatenate([[0.0], np.exp(root * points - g / 2)])
     cuts = np.concatenate([[-np.inf], points, [np.inf]])
-    mass = _differences(cuts)
-    moment = _differences(cuts - root)
+    mass = cells(cuts)
+    moment = cells(cuts - root)
     if side == "lower":
         kept = mass > 0
-        return _mean_one(Ratio(moment[kept] / mass[kept], mass[kept], 0.0, side))
+        return mean_one(Ratio(moment[kept] / mass[kept], mass[kept], 0.0, side))
     weights = np.zeros(len(edges))
     width = np.diff(edges)
     right = np.clip((moment[:-1] - edges[:-1] * mass[:-1]) / width, 0.0, mass[:-1])
@@ -113,16 +113,16 @@ def lognormal(variance: float, side: Side, resolution: int = 40) -> Ratio:
     weights[1:] += right
     weights[-1] += mass[-1]
     beyond = max(0.0, float(moment[-1] - edges[-1] * mass[-1]))
-    return _mean_one(Ratio(edges, weights, beyond, side))
+    return mean_one(Ratio(edges, weights, beyond, side))
 
 
-def _differences(cuts: Array) -> Array:
+def cells(cuts: Array) -> Array:
     """Probabilities of the cells of a standard normal, each from its nearer tail so that nothing cancels."""
     left, right = cuts[:-1], cuts[1:]
     return np.asarray(np.where(right <= 0, ndtr(right) - ndtr(left), ndtr(-left) - ndtr(-right)))
 
 
-def _mean_one(ratio: Ratio) -> Ratio:
+def mean_one(ratio: Ratio) -> Ratio:
     """Give back what rounding took: total mass 1, and on the upper side no mean lost (it goes to infinity)."""
     weights = ratio.weights / ratio.weights.sum()
     infinite = ratio.infinite
@@ -213,6 +213,35 @@ def _regrid(values: Array, weights: Array, infinite: float, side: Side, resoluti
     result[last] += masses[last]
     beyond = max(0.0, float(moments[last] - grid[last] * masses[last]))
     return Ratio(grid, result, infinite + beyond, side)
+
+
+def of_curve(points: Array) -> Ratio:
+    """A ratio above L in the convex order, from upper bounds h of `E_Q (L − x)₊` at points (x, h), (0, 1) among them.
+
+    The lower convex hull of bounds of a convex function is above it too, and its slopes are a distribution.
+    """
+    x, h = _hull(points)
+    slopes = np.append(np.diff(h) / np.diff(x), 0.0)
+    weights = np.diff(np.concatenate([[-1.0], slopes]))
+    return Ratio(x, np.maximum(weights, 0.0), float(h[-1]), "upper")
+
+
+def _hull(points: Array) -> tuple[Array, Array]:
+    """The falling part of the lower convex hull, from left to right."""
+    kept: list[tuple[float, float]] = []
+    for x, y in points[np.argsort(points[:, 0], kind="stable")]:
+        if kept and x <= kept[-1][0]:
+            kept[-1] = (x, min(y, kept[-1][1]))
+            continue
+        if kept and y >= kept[-1][1]:
+            continue
+        while len(kept) > 1 and (kept[-1][1] - kept[-2][1]) * (x - kept[-2][0]) >= (y - kept[-2][1]) * (
+            kept[-1][0] - kept[-2][0]
+        ):
+            kept.pop()
+        kept.append((float(x), float(y)))
+    result = np.array(kept)
+    return result[:, 0], result[:, 1]
 
 
 class RatioAccount:
