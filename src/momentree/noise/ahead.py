@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from momentree.noise.layout import TILE
-from momentree.noise.normals import CHUNK_TILES
 from momentree.noise.pieces import Chunk
 from momentree.noise.program import Lean, lean
 from momentree.strategy.base import Strategy
+
+TILES = 32
+"""How many are drawn at a time: more would not be cheaper."""
 
 
 @runtime_checkable
@@ -41,7 +43,7 @@ class Ahead:
     def of(cls, strategy: Strategy, source: object, stream: int, chunk: Chunk, dtype: torch.dtype) -> Ahead | None:
         """None where the source draws single rows only, or at most one row fits."""
         tiles = -(-(chunk.start + chunk.size) // TILE) - chunk.start // TILE
-        lines = CHUNK_TILES // tiles
+        lines = TILES // tiles
         return cls(strategy, source, stream, chunk, dtype, lines) if lines > 1 and isinstance(source, Rows) else None
 
     def forget(self) -> None:

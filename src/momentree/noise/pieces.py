@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from momentree.errors import InputError, whole
 from momentree.noise.layout import COORDINATES, TILE
 
-CHUNK = 2**16
-"""Most coordinates of a chunk on the CPU: as many as a source draws at a time."""
+CHUNK, SHARED_CHUNK = 2**16, 3 * 2**15
+"""Most coordinates of a chunk on the CPU, for one thread and for several: those get in each other's way less often."""
 DEVICE_CHUNK = 2**24
 """Elsewhere: enough to keep the device busy."""
 
@@ -56,13 +56,13 @@ def starts_of(sizes: Sequence[int], offset: int | Sequence[int], total: int | No
     return starts
 
 
-def length_of(total: int, threads: int, longest: int) -> int:
+def length_of(total: int, threads: int) -> int:
     """The length at which each of so many threads gets as many chunks as the others, of nearly the same size."""
     if threads == 1:
-        return longest
-    rounds = max(1, -(-total // (threads * longest)))
+        return CHUNK
+    rounds = max(1, -(-total // (threads * SHARED_CHUNK)))
     even = -(-total // (threads * rounds))
-    return min(longest, -(-even // TILE) * TILE)
+    return min(SHARED_CHUNK, -(-even // TILE) * TILE)
 
 
 def chunks_of(sizes: Sequence[int], starts: Sequence[int], length: int) -> list[Chunk]:

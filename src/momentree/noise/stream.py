@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,14 +23,14 @@ from torch import Tensor
 from momentree.errors import InputError, number, whole
 from momentree.noise import chacha
 from momentree.noise.ahead import Ahead
-from momentree.noise.pieces import CHUNK, DEVICE_CHUNK, Chunk, chunks_of, length_of, sizes_of, starts_of
+from momentree.noise.pieces import DEVICE_CHUNK, Chunk, chunks_of, length_of, sizes_of, starts_of
 from momentree.noise.program import Arithmetic, Lean, add_up, lean, live
 from momentree.strategy.base import Strategy
 
 MOST_THREADS = 4
 """More than this only wait for the interpreter between the operations on their chunks."""
-LEAST_WORK = 2**16
-"""Coordinates that are worth a thread: waking one takes as long as drawing some 2^13."""
+LEAST_WORK = 2**17
+"""Coordinates that are worth a thread: two threads draw less than half as fast again as one."""
 
 
 class Source(Protocol):
@@ -40,6 +40,13 @@ class Source(Protocol):
     def name(self) -> str: ...
 
     def fill_(self, out: Tensor, stream: int, row: int, start: int) -> Any: ...
+
+
+@runtime_checkable
+class Lender(Protocol):
+    """A source that can draw into memory of its own, which spares a stream two buffers."""
+
+    def draw(self, dtype: torch.dtype, stream: int, row: int, start: int, count: int) -> tuple[Any, Any]: ...
 
 
 class NoiseStream:
@@ -52,7 +59,8 @@ class NoiseStream:
     whatever that of the blocks.
 
     Memory: `strategy.noise_vectors` vectors of the blocks' size in `dtype`, and on the CPU buffers of a fixed size for
-    each thread: with one base row a step and float32 less than 2 MiB, whatever the model (`tests/noise` counts them).
+    each thread: with one base row a step and float32 1.25 MiB, 1.65 MiB where rows are drawn ahead, 1.9 MiB
+    each where there are several (`tests/noise` counts them).
 
     Guarantee: the noise of step t is a function of (source, stream, t, coordinate) alone, so a killed run that comes
     back with `load_state` or `rebuild` draws the same bits. It follows that a step must never be drawn twice for two
@@ -86,7 +94,7 @@ class NoiseStream:
         else:
             threads = whole("threads", threads)
         threads = max(1, threads) if self._on_cpu else 1
-        length = length_of(total_size, threads, CHUNK) if self._on_cpu else DEVICE_CHUNK
+        length = length_of(total_size, threads) if self._on_cpu else DEVICE_CHUNK
         self._chunks = chunks_of(self._sizes, starts, length)
         self._threads = max(1, min(threads, len(self._chunks)))
         self._slots = [torch.zeros(total_size, dtype=dtype, device=self.device) for _ in range(strategy.noise_vectors)]
@@ -154,7 +162,7 @@ class NoiseStream:
 
         def work(chunk: Chunk) -> None:
             for rows, instructed in programs:
-                self._move(chunk, instructed, self._drawn(chunk, rows, instructed))
+                self._move(chunk, instructed, *self._drawn(chunk, rows, instructed))
 
         self._each(work)
         self.step, self._interrupted = step, False
@@ -177,9 +185,11 @@ class NoiseStream:
 
         def work(chunk: Chunk) -> None:
             if coming is None:
-                noise, spare = self._move(chunk, instructed, self._drawn(chunk, rows, instructed))
+                fresh, spare = self._drawn(chunk, rows, instructed)
+                noise = self._move(chunk, instructed, fresh, spare)
             else:
-                noise, spare = self._move(chunk, *coming)
+                (spare,) = self._scratch(1, chunk.size)
+                noise = self._move(chunk, *coming, spare)
             factor = 1.0 if scale is None else scale
             if self._on_cpu and factor != 1.0:  # one product for all blocks
                 np.multiply(noise, factor, out=spare)
@@ -198,19 +208,26 @@ class NoiseStream:
                 block.copy_(shaped) if scale is None else block.add_(shaped)
         self.step, self._interrupted = self.step + 1, False
 
-    def _drawn(self, chunk: Chunk, rows: Sequence[int], instructed: Lean) -> list[Any]:
-        """A chunk of the base rows of one step, in this thread's buffers; nothing in the place of rows nobody reads."""
-        fresh: list[Any] = [None] * len(rows)
-        for i, buffer in zip(instructed.drawn, self._scratch(len(instructed.drawn), chunk.size, after=2), strict=True):
-            self.source.fill_(buffer, self.stream, rows[i], chunk.start)
-            fresh[i] = self._operand(buffer)
-        return fresh
+    def _drawn(self, chunk: Chunk, rows: Sequence[int], instructed: Lean) -> tuple[list[Any], Any]:
+        """A chunk of the base rows of one step, nothing in the place of those that nobody reads; and a spare buffer.
 
-    def _move(self, chunk: Chunk, instructed: Lean, fresh: list[Any]) -> tuple[Any, Any]:
-        """One step of one chunk: the noise, and a spare buffer. Both are this thread's and hold until its next call."""
-        (spare,) = map(self._operand, self._scratch(1, chunk.size))
+        All of it is this thread's own and holds until its next call.
+        """
+        fresh: list[Any] = [None] * len(rows)
+        if self._on_cpu and isinstance(self.source, Lender) and len(instructed.drawn) == 1:
+            (i,) = instructed.drawn
+            fresh[i], spare = self.source.draw(self.dtype, self.stream, rows[i], chunk.start, chunk.size)
+            return fresh, spare
+        spare, *buffers = self._scratch(1 + len(instructed.drawn), chunk.size)
+        for i, buffer in zip(instructed.drawn, buffers, strict=True):
+            self.source.fill_(torch.from_numpy(buffer) if self._on_cpu else buffer, self.stream, rows[i], chunk.start)
+            fresh[i] = buffer
+        return fresh, spare
+
+    def _move(self, chunk: Chunk, instructed: Lean, fresh: list[Any], spare: Any) -> Any:
+        """One step of one chunk: the noise, which holds until this thread's next call."""
         if instructed.output_in_fresh is None:
-            output = self._operand(self._scratch(1, chunk.size, after=1)[0])
+            output = self._scratch(1, chunk.size, "output")[0]
         else:
             output = fresh[instructed.output_in_fresh]
         slots = self._parts[chunk.low]
@@ -218,17 +235,15 @@ class NoiseStream:
         instructed.output.run(self._add_up, values, output, spare)
         for slot, total in instructed.store:
             total.run(self._add_up, values, slots[slot], spare)
-        return output, spare
+        return output
 
-    def _scratch(self, count: int, size: int, after: int = 0) -> list[Tensor]:
-        """So many buffers of a chunk's size, this thread's own, made once when first asked for."""
-        kept: dict[int, Tensor] = self._buffers.__dict__.setdefault("kept", {})
-        found = []
-        for i in range(after, after + count):
-            if i not in kept:
-                kept[i] = torch.empty(max(c.size for c in self._chunks), dtype=self.dtype, device=self.device)
-            found.append(kept[i] if len(kept[i]) == size else kept[i][:size])
-        return found
+    def _scratch(self, count: int, size: int, name: str = "rows") -> list[Any]:
+        """So many operands of a chunk's size, this thread's own, made once when first asked for."""
+        kept: list[Any] = self._buffers.__dict__.setdefault(name, [])
+        while len(kept) < count:
+            longest = max(c.size for c in self._chunks)
+            kept.append(self._operand(torch.empty(longest, dtype=self.dtype, device=self.device)))
+        return [buffer if len(buffer) == size else buffer[:size] for buffer in kept[:count]]
 
     def _operand(self, tensor: Tensor) -> Any:
         """What `_sum` computes with: numpy's view on the CPU, whose operations cost half of what torch's do to call."""
