@@ -200,6 +200,16 @@ def test_a_fraction_names_rows_of_the_file_that_was_trained_on_only(tmp_path: Pa
     assert json.loads(shown.out)["rows"] == 404
 
 
+@pytest.mark.filterwarnings("error")
+def test_figures_that_one_row_does_not_define_are_null(tmp_path: Path, capsys) -> None:
+    data, schema = table(tmp_path, target=NUMBER)
+    train(data, schema, QUICK, tmp_path / "run")
+    pq.write_table(pq.read_table(data).slice(0, 1), tmp_path / "one.parquet")
+    assert evaluate(tmp_path / "run", tmp_path / "one.parquet")["r2"] is None
+    assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / "one.parquet")]) == 0
+    assert "undefined" in capsys.readouterr().out
+
+
 def test_rows_of_one_person_beyond_the_declared_number_do_not_count() -> None:
     groups = np.array([5, 5, -1, 7, 5, 7, 7, -1])
     for most in (1, 2, 3):

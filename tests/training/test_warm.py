@@ -82,6 +82,8 @@ def test_a_model_file_says_that_it_was_trained_on_private_rows(tmp_path: Path) -
     copied = tmp_path / "weights.safetensors"
     copied.write_bytes((tmp_path / "0" / "model.safetensors").read_bytes())
     assert private_run_of(copied) == read_record(tmp_path / "0")["environment"]["run_id"]
+    with safetensors.safe_open(copied, "pt") as file:
+        assert len(file.metadata()) == 1  # several would be written in any order, and equal models differ as files
     with pytest.raises(InputError, match="trained on private rows") as caught:
         taken_as_public(copied)
     assert "\n" not in str(caught.value)

@@ -19,6 +19,8 @@ from momentree.data.schema_rules import check_file
 from momentree.errors import InputError
 
 FORMATS = "CSV (.csv, .csv.gz), Parquet (.parquet), NumPy (.npz, .npy), IDX (…-idx3-ubyte[.gz]), a folder of images"
+NAMED_HERE = ("idx", "images", "numpy")
+"""Formats whose columns have names that a person cannot look up in the file, and that are never a row of data."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Source:
         if name in self.columns:
             return
         text = f"column {name!r} is not in {self.path}, which has {len(self.columns)}: names have to match exactly"
+        if self.format in NAMED_HERE:
+            text += f"; they are {', '.join(list(self.columns)[:8])}" + (", …" if len(self.columns) > 8 else "")
         if self.format == "csv":
             text += "; the first line is taken as names and file.delimiter in the schema says how they are separated"
         raise InputError(text)

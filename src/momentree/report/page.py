@@ -34,8 +34,9 @@ def page(record: dict[str, Any]) -> str:
         _results(record),
         _section("How ε builds up", _epsilon(record)),
         _section("Noise against signal", _signal(record)),
-        _section("Loss on held-out rows", _held_out(record)),
+        _section("Figures on held-out rows", _held_out(record)),
         _section("The strategy beside its alternatives", _strategies(figures)),
+        _section("Beside the paper's constants", _paper(figures)),
         _section("Every setting", _table(_settings(figures, record))),
         _section("What is taken as public", _list(certificate.get("taken_as_public", ()))),
         _section("Caveats", _list(certificate.get("caveats", ()))),
@@ -72,8 +73,9 @@ def _promise(certificate: dict[str, Any], figures: dict[str, Any]) -> str:
 
 
 def _results(record: dict[str, Any]) -> str:
-    result = record.get("result") or {}
-    return _section("What it reached", _table(result.items())) if result else ""
+    found = record.get("result") or {}
+    rows = [(f"{name} on held-out rows", value) for name, value in found.items() if name not in ("steps_done", "step")]
+    return _section("What it reached", _table(rows)) if rows else ""
 
 
 def _epsilon(record: dict[str, Any]) -> str:
@@ -101,7 +103,12 @@ def _signal(record: dict[str, Any]) -> str:
         y_label="norm",
         title="norm of what was released, and the norm expected of its noise alone",
     )
-    return f"{chart}<p>Both lines are computed from released quantities and public settings.</p>"
+    note = (
+        "The length of what a step released, and the length that its noise alone would have. Where they meet, one step "
+        "says next to nothing about the rows; the model learns from many. Both lines are computed from released "
+        "quantities and public settings."
+    )
+    return f"{chart}<p>{note}</p>"
 
 
 def _held_out(record: dict[str, Any]) -> str:
@@ -121,11 +128,27 @@ def _strategies(figures: dict[str, Any]) -> str:
     return f'{chart}<p class="caption">{label}</p>' + (f"<p>Why this one: {reason}.</p>" if reason else "")
 
 
+def _paper(figures: dict[str, Any]) -> str:
+    """Of the two algorithms that are the paper's: its printed noise beside the exact one, for a tree of its kind."""
+    paper = figures.get("paper") or {}
+    names = {
+        "sigma": "σ as printed for this ε and δ",
+        "sigma_exact": "σ that is enough",
+        "epsilon_of_sigma": "ε that the printed σ really has",
+        "V": "nodes that hold one example, as printed",
+        "bound": "the theorem's bound on the gradient, as printed",
+    }
+    rows = [(text, paper[name]) for name, text in names.items() if paper.get(name) is not None]
+    note = "Tran & Cutkosky (2022), for these N, d, ε, δ and batches of one example; this run does not use them."
+    return f'{_table(rows)}<p class="caption">{note}</p>' if rows else ""
+
+
 def _settings(figures: dict[str, Any], record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     hidden = ("alternatives", "paper", "warnings", "strategy_facts", "strategy_reason", "entitlement")
     yield from ((name, value) for name, value in figures.items() if name not in hidden and value is not None)
-    yield from (record.get("model") or {}).items()
-    yield from (record.get("data") or {}).items()
+    for part in ("model", "data"):
+        facts = record.get(part) or {}
+        yield from ((name, value) for name, value in facts.items() if value not in (None, "", []))
 
 
 def _section(title: str, body: str) -> str:

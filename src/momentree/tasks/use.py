@@ -140,7 +140,7 @@ def figures(task: Task, scores: NDArray[np.float64], targets: NDArray[Any]) -> d
         low, high = task.bounds
         truth = low + (targets + 1) / 2 * (high - low)
         return {
-            "r2": float(metrics.r2_score(truth, scores)),
+            "r2": float(metrics.r2_score(truth, scores)) if len(truth) > 1 else None,
             "mean_absolute_error": float(metrics.mean_absolute_error(truth, scores)),
             "root_mean_squared_error": float(metrics.root_mean_squared_error(truth, scores)),
         }

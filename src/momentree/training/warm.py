@@ -58,7 +58,8 @@ def describe(plan: Any, ancestors: list[Ancestor], unit_column: str | None = Non
     )
 
 
-RUN, PROMISE = "momentree.run", "momentree.promise"
+PROMISE = "momentree.promise"
+"""One entry only: safetensors writes several in no fixed order, and equal models should be equal files."""
 
 
 def header_of(ledger: Any) -> dict[str, str]:
@@ -68,9 +69,9 @@ def header_of(ledger: Any) -> dict[str, str]:
         asked = RunFacts(0, False, attempts=ledger.attempts, ancestors=earlier, unit_column=ledger.notes.unit_column)
         epsilon = together(plan, asked)
     return {
-        RUN: str(ledger.identity["run_id"]),
         PROMISE: f"trained on private rows, ({rounded_up(epsilon)}, {plan.delta:g})-DP, adjacency "
-        f"{plan.adjacency}; the price of using it on the same rows again is in certificate.json",
+        f"{plan.adjacency}; the price of using it on the same rows again is in certificate.json of run "
+        f"{ledger.identity['run_id']}"
     }
 
 
@@ -81,7 +82,7 @@ def private_run_of(path: str | os.PathLike[str]) -> str | None:
             header = file.metadata() or {}
     except (OSError, safetensors.SafetensorError):
         return None
-    return str(header[RUN]) if RUN in header else None
+    return str(header[PROMISE]).rpartition(" ")[2] if PROMISE in header else None
 
 
 def taken_as_public(path: str | os.PathLike[str]) -> None:
