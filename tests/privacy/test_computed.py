@@ -209,6 +209,22 @@ def test_a_shared_factor_leaves_a_covariance_and_its_moments(seed):
     assert variance >= raw[0] - 1 - 1e-15
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_curve_of_the_rest_holds_its_truth(seed):
+    generator = np.random.default_rng(40 + seed)
+    gram = some_gram(generator, 2 + seed % 2)
+    ratio = factored.factored(gram, comparison.whole_cover(len(gram)))
+    _, rest = factored.split(gram)
+    whole = comparison.whole_cover(len(gram))
+    curve = factored._curve(rest, comparison.of_cover(np.maximum(rest, 0), whole, 20))
+    assert curve.values @ curve.weights + curve.infinite == pytest.approx(1.0)
+    for epsilon in (0.0, 0.02, 0.1, 0.5, 2.0):
+        for bound, matrix in ((curve, rest), (ratio, gram)):
+            forward, reverse = oracle.divergences(matrix, epsilon)
+            assert bound.forward(epsilon) >= forward * (1 - 1e-6) - 1e-9
+            assert bound.reverse(epsilon) >= reverse * (1 - 1e-6) - 1e-9
+
+
 def test_moments_bound_every_variable_that_has_them():
     """The two inequalities that the curve of the rest is made of, on random discrete variables of mean one."""
     generator = np.random.default_rng(1)

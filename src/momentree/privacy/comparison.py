@@ -61,12 +61,12 @@ class Cover:
     joint: bool = False
 
     def grams(self, gram: Array) -> list[tuple[float, Array]]:
-        parts = [(w, gram[np.ix_(s, s)]) for w, s in zip(self.weights, self.subsets, strict=True)]
         if not self.joint:
-            return parts
-        top = parts[0][1]
-        for _, part in parts[1:]:
-            top = np.maximum(top, part)
+            return [(w, gram[np.ix_(s, s)]) for w, s in zip(self.weights, self.subsets, strict=True)]
+        first = self.subsets[0]
+        top = gram[first[:, None], first]
+        for subset in self.subsets[1:]:
+            np.maximum(top, gram[subset[:, None], subset], out=top)
         return [(1.0, top)]
 
 

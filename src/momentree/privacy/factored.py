@@ -9,13 +9,17 @@ any M ≥ 0 of mean 1, variance s² and fourth central moment m (calculus, and S
 
     E (M − c)₊ ≤ ½ (√(s² + (1 − c)²) + 1 − c),      E (M − c)₊ ≤ (1 − c)₊ + (27/256) m / |c − 1|³,
 
-and a comparison (`comparison`) with a field above R bounds the far tail. The least of these at many c, made convex, is
+L_R ≥ exp((1/n) Σ_j (r_j − R_jj/2)), a lognormal, bounds it from below, and a comparison (`comparison`) with a field
+above R bounds the far tail. The least of these at many c, made convex, is
 the curve of a ratio above L_R in the convex order; times the lognormal it is one above L.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from scipy.special import ndtr
 
 from momentree.privacy.comparison import Cover, above
 from momentree.privacy.ratio import Array, Ratio, lognormal, multiply, of_curve
@@ -64,6 +68,22 @@ def moments_of(rest: Array) -> tuple[float, float]:
     return float(np.expm1(rest).mean()) + ROUNDING * second, max(0.0, central) + ROUNDING * fourth
 
 
+def _put(rest: Array, points: Array) -> Array:
+    """`E (c − L_R)₊` at most: L_R ≥ exp(mean of the logarithms), a lognormal."""
+    centre, square = -float(np.diag(rest).mean()) / 2, float(rest.mean())
+    doubt = 1e-13 * float(np.abs(rest).max(initial=0.0))  # of the variance, which is what is left of a difference
+    puts = []
+    for variance in (max(0.0, square - doubt), max(0.0, square + doubt)):
+        spread = math.sqrt(variance)
+        if spread == 0.0:
+            puts.append(np.maximum(points - math.exp(centre), 0.0))
+            continue
+        with np.errstate(divide="ignore"):
+            d = (np.log(points) - centre) / spread
+        puts.append(points * ndtr(d) - math.exp(centre + variance / 2) * ndtr(d - spread))
+    return np.asarray(np.maximum(np.maximum(*puts), 0.0) + ROUNDING * points)
+
+
 def _curve(rest: Array, tail: Ratio) -> Ratio:
     variance, fourth = moments_of(rest)
     steps = np.geomspace(1e-4, 1.0, 200)
@@ -83,5 +103,6 @@ def _curve(rest: Array, tail: Ratio) -> Ratio:
     by_fourth = np.maximum(1 - points, 0.0) + 27 / 256 * fourth / far**3
     by_tail = np.array([float(tail.weights @ np.maximum(tail.values - c, 0.0)) for c in points]) + tail.infinite
     least = np.minimum(np.minimum(by_variance, by_fourth), by_tail * (1 + 1e-9))
+    least = np.minimum(least, 1 - points + _put(rest, points))
     least[0] = 1.0
     return of_curve(np.column_stack([points, least]))
