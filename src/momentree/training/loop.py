@@ -91,7 +91,7 @@ class Run:
         self._log = ReleaseLog(folder.log(ledger.attempts))
         self._log.check_complete()
         self._modes = modes(model)
-        self._untouched = Untouched(model)
+        self._untouched = Untouched(model, loss, loss_of_batch)
         self._pending: Batch | None = None
         self._ahead: Iterator[Piece] | None = None
         self._saved = -1
@@ -223,7 +223,7 @@ class Run:
             self._untouched.look()
             with unquoted(step), lowered(self.model, self._precision), repeatable(self.device):
                 released = self._release.ask_(step, batch.pieces)
-            self._untouched.check()
+            self._untouched.check(asked=shown or self.device.type == "cpu")
             if shown:
                 self._log.before_showing(step, release_digest(step, self._release.shown()))
             self.ledger.note(step, released)
@@ -239,6 +239,7 @@ class Run:
         """Make everything up to this step durable; afterwards it may be shown."""
         if self._saved == self.done:
             return
+        self._untouched.settle()
         model = {f"model/{name}": t for name, t in self.model.state_dict().items() if isinstance(t, Tensor)}
         update, update_numbers = checkpoints.apart("update", self._update.state_dict())
         release, release_numbers = checkpoints.apart("release", self._release.state())
@@ -258,7 +259,7 @@ class Run:
         tensors, facts = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
         self.ledger.same_run(facts, shown=self._log.last, fork=fork)
         self._load_weights(tensors)
-        self._untouched = Untouched(self.model)
+        self._untouched = Untouched(self.model, self.loss, self.loss_of_batch)
         self._update.load_state_dict(checkpoints.together("update", tensors, facts["update"]))
         self.done = self._saved = int(facts["step"])
         self._release.load_state(checkpoints.together("release", tensors, facts["release"]), self.done)
@@ -268,9 +269,10 @@ class Run:
             self.checkpoint()
         return self.done
 
-    def _load_weights(self, tensors: dict[str, Tensor]) -> None:
+    def _load_weights(self, tensors: dict[str, Tensor], *, strict: bool = True) -> None:
+        kept = {k[len("model/") :]: v for k, v in tensors.items() if k.startswith("model/")}
         try:
-            self.model.load_state_dict({k[len("model/") :]: v for k, v in tensors.items() if k.startswith("model/")})
+            self.model.load_state_dict(kept, strict=strict)
         except RuntimeError:
             raise InputError(
                 "the model does not have the layers or shapes that the checkpoint has: build the one that was trained"
@@ -281,7 +283,7 @@ class Run:
         if self._stopped or self.done != self._saved:
             self._stopped = self._stopped or f"the run was broken off after step {self.done}"
             tensors, _ = checkpoints.load(checkpoints.newest(self.folder.checkpoints))
-            self._load_weights(tensors)
+            self._load_weights(tensors, strict=False)  # a step may have added something, which is zero by now
 
     def finish(self) -> None:
         """Hand over the weights, write model, record and certificate, destroy the key unless it is to be kept."""
@@ -309,7 +311,6 @@ class Run:
             header=header_of(self.ledger),
         )
         self.ledger.write(self, finished=self.done == self.steps)
-        self._log.close()
         if not self._keep_key:
             self.folder.seal()
         self.close()
