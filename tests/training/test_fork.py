@@ -195,3 +195,18 @@ def test_refused_where_two_attempts_have_no_price(tmp_path: Path) -> None:
         again(folder, fork=True)
     again(folder).fit()
     assert RunFacts.of(read_record(folder)["run"]).attempts == 1
+
+
+def test_after_the_last_step_nothing_is_drawn_and_nothing_paid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begin(tmp_path / "run")
+    monkeypatch.setattr(run, "finish", lambda: None)
+    run.fit()
+    expected = weights(run.model)
+    killed(run)
+    monkeypatch.setattr("momentree.training.run.code_version", lambda: "0" * 64)
+    with pytest.raises(InputError, match="version"):
+        again(tmp_path / "run")
+    resumed = again(tmp_path / "run", fork=True)
+    resumed.fit()
+    assert resumed.certificate()["attempts"] == 1
+    assert torch.equal(weights(resumed.model), expected)

@@ -42,10 +42,13 @@ FIRST = Attempt()
 
 
 def attempt_of(folder: Path, plan: Any, *, fork: bool) -> Attempt:
-    """The attempt that the newest checkpoint belongs to, or the one after it; refused where its price has no proof."""
+    """The attempt that the newest checkpoint belongs to, or the one after it; refused where its price has no proof.
+
+    After the last step there is nothing to draw, and so nothing to pay for.
+    """
     facts = checkpoints.facts_of(checkpoints.newest(folder))
     kept = Attempt(int(facts.get("attempts", 1)), str(facts.get("attempt_drawn", "")))
-    if not fork:
+    if not fork or int(facts["step"]) >= plan.shape.steps:
         return kept
     forked = Attempt(kept.number + 1, uuid.uuid4().hex)
     try:
