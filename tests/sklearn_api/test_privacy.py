@@ -217,3 +217,18 @@ def test_refusals_quote_no_cell(blobs):
     with pytest.raises(InputError, match=r"not a number|numeric") as third:
         PrivateRegressor(bounds=(-4, 4), target_bounds=(0, 1)).fit(X, words.astype(object))
     assert "SECRET" not in str(third.value)
+
+
+def test_rows_of_another_shape_are_refused_without_quoting_them(blobs):
+    X, y = blobs
+    model = PrivateClassifier(**DECLARED).fit(X, y)
+    for refused in (lambda: PrivateClassifier(**DECLARED).fit(X[:, 0], y), lambda: model.predict(X[0])):
+        with pytest.raises(InputError, match="Reshape your data") as caught:
+            refused()
+        assert str(X[0, 0])[:6] not in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_options_are_a_dict(blobs):
+    with pytest.raises(InputError, match="plan_options is a int"):
+        PrivateClassifier(**DECLARED, plan_options=3).fit(*blobs)

@@ -8,6 +8,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,35 @@ def _plan(request: Request) -> Plan:
     return Plan(**request.facts())
 
 
+@dataclass(eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share. Parameters are public; `fit` is where the rows come in."""
+    """What classifier and regressor share. Parameters are public; `fit` is where the rows come in.
+
+    The fields are the parameters: scikit-learn reads their names off the constructor that they make.
+    """
 
     _unit_rows = True
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    _: KW_ONLY
+    bounds: Any = None
+    schema: Any = None
+    algorithm: str = "dp-ftrl"
+    order: str | None = None
+    strategy: str | None = None
+    adjacency: str = "zero-out"
+    batch_size: int | None = None
+    epochs: int | None = None
+    momentum: float | None = None
+    clip: float | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    model: str | Factory = "linear"
+    plan_options: dict[str, Any] | None = None
+    random_state: Any = None
+    out: Any = None
+    device: Any = None
 
     @property
     def _kind(self) -> str:
@@ -95,6 +121,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         except ValueError as error:
             if "convert" in str(error):  # numpy quotes the cell
                 raise Refused("X holds something that is not a number: encode it, or declare a schema") from None
+            if "array=" in str(error):  # scikit-learn quotes the rows
+                raise Refused(
+                    "X has not two dimensions. Reshape your data: array.reshape(-1, 1) if it is one column, "
+                    "array.reshape(1, -1) if it is one row"
+                ) from None
             raise
         table, column = read if reset else (read, None)
         return table, np.ones(len(table), np.bool_), column
@@ -130,6 +161,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     # The run.
 
     def _request(self, rows: int, dimension: int, seed: int) -> Request:
+        if not isinstance(self.plan_options, dict | None):
+            raise Refused(f"plan_options is a {type(self.plan_options).__name__}: give a dict of a plan's settings")
         options = dict(self.plan_options or {})
         for name, instead in ELSEWHERE.items():
             if name in options:

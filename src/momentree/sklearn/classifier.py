@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from momentree.sklearn.base import Factory, PrivateEstimator, Scored
+from momentree.sklearn.base import PrivateEstimator, Scored
 from momentree.sklearn.rows import Floats, Refused, codes, schema_of
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(Scored, ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     """A classifier trained with (`epsilon`, `delta`)-differential privacy; by default a linear one.
 
@@ -32,50 +34,7 @@ class PrivateClassifier(Scored, ClassifierMixin, PrivateEstimator):  # type: ign
     norm of x's scaled row, so it has the same sign and the same order of classes.
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        bounds: Any = None,
-        classes: Any = None,
-        schema: Any = None,
-        algorithm: str = "dp-ftrl",
-        order: str | None = None,
-        strategy: str | None = None,
-        adjacency: str = "zero-out",
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        momentum: float | None = None,
-        clip: float | None = None,
-        learning_rate: float | None = None,
-        schedule: str | None = None,
-        model: str | Factory = "linear",
-        plan_options: dict[str, Any] | None = None,
-        random_state: Any = None,
-        out: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.classes = classes
-        self.schema = schema
-        self.algorithm = algorithm
-        self.order = order
-        self.strategy = strategy
-        self.adjacency = adjacency
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.momentum = momentum
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.model = model
-        self.plan_options = plan_options
-        self.random_state = random_state
-        self.out = out
-        self.device = device
+    classes: Any = None
 
     def fit(self, X: Any, y: Any) -> PrivateClassifier:
         """One private run over the rows. Nothing of them is kept."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from momentree.sklearn.base import Factory, PrivateEstimator, Scored
+from momentree.sklearn.base import PrivateEstimator, Scored
 from momentree.sklearn.rows import Bounded, Floats, Refused, limits, schema_of
 from momentree.tasks.task import Task
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(Scored, RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """A regressor trained with (`epsilon`, `delta`)-differential privacy; by default a linear one.
 
@@ -23,50 +25,7 @@ class PrivateRegressor(Scored, RegressorMixin, PrivateEstimator):  # type: ignor
 
     _unit_rows = False
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        bounds: Any = None,
-        target_bounds: Any = None,
-        schema: Any = None,
-        algorithm: str = "dp-ftrl",
-        order: str | None = None,
-        strategy: str | None = None,
-        adjacency: str = "zero-out",
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        momentum: float | None = None,
-        clip: float | None = None,
-        learning_rate: float | None = None,
-        schedule: str | None = None,
-        model: str | Factory = "linear",
-        plan_options: dict[str, Any] | None = None,
-        random_state: Any = None,
-        out: Any = None,
-        device: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.target_bounds = target_bounds
-        self.schema = schema
-        self.algorithm = algorithm
-        self.order = order
-        self.strategy = strategy
-        self.adjacency = adjacency
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.momentum = momentum
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.model = model
-        self.plan_options = plan_options
-        self.random_state = random_state
-        self.out = out
-        self.device = device
+    target_bounds: Any = None
 
     def fit(self, X: Any, y: Any) -> PrivateRegressor:
         """One private run over the rows. Nothing of them is kept."""
