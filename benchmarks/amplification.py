@@ -6,6 +6,7 @@ order. Writes one JSON line a row to benchmarks/records/amplification.jsonl.
 
     python benchmarks/amplification.py [--quick] [--epsilon 1 2 4 8] [--out FILE]
     python benchmarks/amplification.py --table        # the table of docs/guarantees/amplified.md, from the record
+    python benchmarks/amplification.py --computed     # accounts without sampling beside certified ones, same σ
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import brentq
 
 from momentree.order import BallsInBins, Fixed, Order, Poisson, RandomAllocation
 from momentree.order.base import Shape
 from momentree.privacy.account_of import calibrate
-from momentree.privacy.amplified import calibrate_release
+from momentree.privacy.amplified import amplified_account, calibrate_release
+from momentree.privacy.computed import ComputedAccount
 from momentree.privacy.events import Release
+from momentree.privacy.settle import places_of
 from momentree.strategy import Strategy, iterate_rmse
 from momentree.strategy.bsr import Bsr
 from momentree.strategy.identity import Identity
+from momentree.strategy.tree import Tree
+from momentree.strategy.tree_full import TreeFull
 from momentree.strategy.workload import iterate_workload
 
 STEPS_PER_EPOCH, EPOCHS, MOMENTUM, DELTA = 100, 10, 0.9, 1e-4
@@ -80,6 +86,62 @@ def measure(order: Order, band: int, epsilon: float, seed: int) -> dict[str, obj
     }
 
 
+WITHOUT_SAMPLING: tuple[tuple[str, int, int, int, float], ...] = (
+    ("bsr", 100, 10, 64, 27.4),
+    ("bsr", 100, 10, 64, 8.61),
+    ("bsr", 100, 10, 100, 10.36),
+    ("bsr", 100, 10, 16, 20.0),
+    ("bsr", 100, 10, 16, 10.0),
+    ("bsr", 100, 10, 4, 12.0),
+    ("bsr", 20, 10, 20, 8.0),
+    ("tree-full", 100, 10, 0, 7.0),
+    ("tree-full", 100, 10, 0, 3.4),
+    ("tree", 20, 2, 0, 3.0),
+    ("bsr", 100, 1, 4, 100.0),
+)
+
+
+def without_sampling(seed: int) -> Iterator[dict[str, object]]:
+    """ε at δ = 1e-4 under balls-in-bins: each kind of proof alone, the computed account, the sampled one."""
+    for name, n, epochs, band, sigma in WITHOUT_SAMPLING:
+        steps = n * epochs
+        strategy: Strategy
+        if name == "bsr":
+            strategy = Bsr(steps, iterate_workload(steps, MOMENTUM).square_root(band))
+        else:
+            strategy = TreeFull(steps, MOMENTUM) if name == "tree-full" else Tree(steps, MOMENTUM)
+        release = Release(strategy, BallsInBins(Shape(10 * n, 10, epochs)), "zero-out", sigma)
+        places = places_of(release)
+        assert places is not None
+        start = time.perf_counter()
+        computed = ComputedAccount(places, sigma, DELTA)
+        bracket = computed.epsilon(DELTA)
+        seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        sampled = amplified_account(release, seed=seed).epsilon(DELTA)
+        yield {
+            "strategy": name if name != "bsr" else f"bsr, {band}",
+            "steps_per_epoch": n,
+            "epochs": epochs,
+            "noise_multiplier": sigma,
+            **{kind: alone(computed, kind) for kind in computed.bounds(1.0)},
+            "computed": (bracket.lower, bracket.upper),
+            "sampled": (sampled.lower, sampled.upper),
+            "seconds": (round(seconds, 1), round(time.perf_counter() - start, 1)),
+        }
+
+
+def alone(account: ComputedAccount, kind: str) -> float:
+    """ε at δ by one kind of proof in both directions."""
+
+    def excess(epsilon: float) -> float:
+        return max(account.bounds(epsilon)[kind]) - DELTA
+
+    if excess(0.0) <= 0 or excess(100.0) > 0:
+        return 0.0 if excess(0.0) <= 0 else float("inf")
+    return float(brentq(excess, 0.0, 100.0, xtol=1e-6))
+
+
 def table(path: Path) -> str:
     """The recorded rows as a Markdown table: one line an order and band, one column an ε."""
     records = [json.loads(line) for line in path.read_text().splitlines()[1:]]
@@ -110,10 +172,15 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "records" / "amplification.jsonl")
+    parser.add_argument("--computed", action="store_true", help="accounts without sampling beside certified ones")
     parser.add_argument("--table", action="store_true", help="print the record as a table, measure nothing")
     args = parser.parse_args()
     if args.table:
         print(table(args.out))
+        return
+    if args.computed:
+        for found in without_sampling(args.seed):
+            print(json.dumps(found), flush=True)
         return
     head = {"commit": commit(), "machine": platform.processor() or platform.machine(), "numpy": np.__version__}
     print(json.dumps(head))

@@ -264,6 +264,9 @@ def test_conditional_composition_is_a_bound_in_both_directions(seed):
             forward, reverse = oracle.divergences(rows.T @ rows, epsilon)
             assert found.forward(epsilon) >= forward * (1 - 1e-6)
             assert found.reverse(epsilon) >= reverse * (1 - 1e-6)
+        # however large ε is, the bad event is paid for
+        assert found.bad == conditional.SHARE * delta
+        assert min(found.forward(50.0), found.reverse(50.0)) >= found.bad
 
 
 @pytest.mark.parametrize("which", ["present", "absent"])
@@ -291,6 +294,15 @@ def test_posteriors_stay_below_their_weights(which):
     assert laws.max() < 1
     assert left.mean() <= bad + 4 * math.sqrt(bad * (1 - bad) / count)
     assert closer.mean() > left.mean()
+
+
+def test_a_place_that_is_taken_adds_to_its_own_weight():
+    """What the place adds to the logarithm of its own weight is ‖h‖²."""
+    rows = np.vstack([0.5 * np.eye(40)] * 2)
+    sets = conditional._sets(rows)
+    present, absent = (conditional._laws(rows, sets, 1e-3, which) for which in ("present", "absent"))
+    assert absent.max() < present.max() < 1
+    assert math.log(present.max() / absent.max()) <= 2 * 0.5**2 + 2 * math.log(conditional.COARSER)
 
 
 def test_conditional_composition_nears_the_truth_as_the_noise_grows():
@@ -321,6 +333,21 @@ def test_one_place_is_the_gaussian_mechanism():
     bracket = account.epsilon(1e-5)
     assert bracket.lower <= exact.upper
     assert exact.lower <= bracket.upper <= 1.002 * exact.upper
+
+
+def test_epochs_of_different_places_multiply():
+    """Gaussian parts, one of them twice: the whole is the Gaussian of all of them."""
+    parts = ((np.array([[0.5]]), 2), (np.array([[0.3]]), 1))
+    account = ComputedAccount(Places(parts), 1.0, 1e-4)
+    for epsilon in EPSILONS:
+        exact = delta_of(math.sqrt(1.3), epsilon)
+        bracket = account.delta(epsilon)
+        assert bracket.lower <= exact * (1 + 1e-9)
+        assert exact * (1 - 1e-9) <= bracket.upper <= 1.01 * exact + 1e-9
+        for name, both in account.bounds(epsilon).items():
+            assert min(both) >= exact * (1 - 1e-9), name
+        assert account.bounds(epsilon)["comparison"][0] <= 1.05 * exact
+        assert account.bounds(epsilon)["Rényi"][1] <= 1.05 * exact
 
 
 def test_orthogonal_places_are_what_the_loss_distribution_says():

@@ -94,7 +94,7 @@ def _curve(rest: Array, tail: Ratio) -> Ratio:
                 np.geomspace(1e-3, 1.0, 60),
                 1 - steps[:-1],
                 1 + np.append(steps, 0.0),
-                np.geomspace(2.0, 60.0, 120),
+                np.geomspace(2.0, 1e6, 240),
             ]
         )
     )
