@@ -152,6 +152,7 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
     attempts = int(facts["attempts"])
     again = f"The run was taken up {attempts - 1} time(s) with fresh noise, which is counted. " if attempts > 1 else ""
     factor = math.exp(min(float(facts["epsilon"]), 700.0))
+    chosen = "the settings" if plan.request.examples_counted else "N or the settings"
     return (
         f"The model was trained on {plan.examples} rows in {plan.steps} steps. Whoever sees the model, and every step "
         f"of its training, learns little about {change}: the probability of anything that could be concluded from it "
@@ -160,7 +161,7 @@ def paragraph(plan: Plan, facts: dict[str, Any], unit: str) -> str:
         f"The batches followed the {plan.order.name} order; the noise was correlated by the {plan.strategy.name} "
         f"strategy and drawn from a secret key that is destroyed when the run is sealed. The promise covers the rows "
         f"that were trained on, not rows that were held out, and not what was taken as public. It is void if the key "
-        f"or raw gradients were disclosed, if N or the settings were chosen by looking at these rows, or if "
+        f"or raw gradients were disclosed, if {chosen} were chosen by looking at these rows, or if "
         f"{article} {unit} contributed more rows than declared; other releases from the same rows add up with it."
     )
 
