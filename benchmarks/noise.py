@@ -2,14 +2,15 @@
 
     python benchmarks/noise.py                       # d = 10^7, two threads, medians of 15 rounds
     python benchmarks/noise.py --quick               # d = 10^6, 5 rounds
+    python benchmarks/noise.py --small               # µs a step for models of 7,850 to 1,000,000 numbers
     python benchmarks/noise.py --peer PYTHON         # and jax_privacy, run by another interpreter
     python benchmarks/noise.py --device cuda --dimension 100000000
 
 A round runs every method in turn, so that whatever else the machine does falls on all of them; the ratio is the median
 over rounds of (method's time / time of `torch.randn(d)` in that round). `randn into` is the same generator writing into
 memory that exists already, for comparison. A step is drawing, correlating, and adding to a model of four blocks. The
-tree's steps differ, so eight are timed together. Page faults are those of steps once all buffers exist. The raw figures
-go to benchmarks/records/.
+tree's steps differ, so eight are timed together (32 of every strategy with `--small`, where rows are drawn ahead). Page
+faults are those of steps once all buffers exist. The raw figures go to benchmarks/records/.
 """
 
 from __future__ import annotations
@@ -129,6 +130,45 @@ def measure(dimension: int, rounds: int, device: str, threads: int | None) -> di
     }
 
 
+SMALL = {
+    "logistic 784-10": [7840, 10],
+    "mnist cnn": [1024, 16, 8192, 32, 16384, 32, 320, 10],
+    "mlp 784-256-128-10": [200_704, 256, 32_768, 128, 1280, 10],
+    "10^6": [500_000, 250_000, 1000, 249_000],
+}
+
+
+def small(rounds: int) -> dict[str, Any]:
+    """Microseconds a step of small models: the fastest and the median of the rounds, 32 steps each."""
+    source, streams = KeyedNormals(bytes(range(32))), {}
+    for model, sizes in SMALL.items():
+        for name, strategy in strategies().items():
+            stream, blocks = NoiseStream(strategy, source, sizes), [torch.zeros(n) for n in sizes]
+            streams[model, name] = stream, blocks
+    taken: dict[tuple[str, str], list[float]] = {key: [] for key in streams}
+    for _ in range(rounds + 1):
+        for key, (stream, blocks) in streams.items():
+            taken[key].append(timed(lambda s=stream, b=blocks: [s.add_(b, 0.5) for _ in range(32)], "cpu") / 32)  # type: ignore[misc]
+    figures: dict[str, Any] = {}
+    for (model, name), seconds in taken.items():
+        fastest, median = min(seconds[1:]), statistics.median(seconds[1:])
+        figures.setdefault(model, {"dimension": sum(SMALL[model])})[name] = {
+            "fastest_microseconds": 1e6 * fastest,
+            "median_microseconds": 1e6 * median,
+            "fastest_nanoseconds_a_coordinate": 1e9 * fastest / sum(SMALL[model]),
+        }
+    return figures
+
+
+def small_table(figures: dict[str, Any]) -> str:
+    names = list(strategies())
+    lines = [f"{'µs a step (fastest, median)':28}{'d':>10}" + "".join(f"{name:>20}" for name in names)]
+    for model, row in figures.items():
+        cells = (f"{row[n]['fastest_microseconds']:.0f}, {row[n]['median_microseconds']:.0f}" for n in names)
+        lines.append(f"{model:28}{row['dimension']:>10,}" + "".join(f"{cell:>20}" for cell in cells))
+    return "\n".join(lines)
+
+
 PEER = """
 import json, statistics, sys, time
 import jax, jax.numpy as jnp, torch
@@ -225,11 +265,18 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--peer", metavar="PYTHON", help="an interpreter that has jax_privacy")
     parser.add_argument("--quick", action="store_true", help="d = 10^6, 5 rounds, no record")
+    parser.add_argument("--small", action="store_true", help="steps of small models on the CPU, in microseconds")
     parser.add_argument("--out", type=Path, help="the record; without it benchmarks/records/noise-DEVICE.json")
     given = parser.parse_args()
     dimension = given.dimension or (10**6 if given.quick else 10**7)
     rounds = given.rounds or (5 if given.quick else 15)
     torch.set_num_threads(given.threads)
+    what = {"commit": commit(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]], "threads": given.threads}
+    if given.small:
+        print(small_table(figures := small(given.rounds or 40)))
+        record = {**what, "machine": machine("cpu"), "figures": figures}
+        (given.out or RECORDS / "noise-small.json").write_text(json.dumps(record, indent=1) + "\n")
+        return 0
     figures = measure(dimension, rounds, given.device, given.threads)
     peers = peer(given.peer, dimension, min(rounds, 7), given.threads) if given.peer else None
     print(table(figures, peers, dimension))
@@ -238,11 +285,9 @@ def main() -> int:
         out.parent.mkdir(parents=True, exist_ok=True)
         record = {
             "what": "seconds a step of noise; ratio: median over rounds to torch.randn of the same size, interleaved",
-            "commit": commit(),
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            **what,
             "dimension": dimension,
             "rounds": rounds,
-            "threads": given.threads,
             "machine": machine(given.device),
             "figures": figures,
             "jax_privacy": peers,

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/strategies.py            # 10³ … 10⁶ steps, writes benchmarks/records/
     python benchmarks/strategies.py --quick                      # 10³ and 10⁴ only, prints, writes nothing
-    python benchmarks/strategies.py --dense                      # instead: the dense optimum, 4 epochs of 128
+    python benchmarks/strategies.py --dense                      # instead: the dense optimum at 512 and 2,000 steps
     python benchmarks/strategies.py --peer /path/to/python       # instead: BLT fits beside jax_privacy's
 
 Each size runs in a process of its own, so that the peak memory is its own: that of the whole process, with numpy, scipy
@@ -92,13 +92,14 @@ def dense(steps_per_epoch: int, epochs: int, momentum: float) -> dict[str, Any]:
     from momentree.strategy.participation import fixed_sensitivity
     from momentree.strategy.workload import iterate_workload
 
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     fit = fit_dense(iterate_workload(steps_per_epoch * epochs, momentum), steps_per_epoch)
     return {
         "steps_per_epoch": steps_per_epoch,
         "epochs": epochs,
         "momentum": momentum,
         "seconds": round(time.perf_counter() - start, 1),
+        "processor_seconds": round(time.process_time() - processor, 1),
         "iterates_at_epsilon_1": SIGMA * fit.loss,
         "lower_bound_at_epsilon_1": SIGMA * fit.bound,
         "gap": fit.gap,
@@ -199,7 +200,8 @@ def main() -> None:
         keep("strategies-peer.json", {**where, "blt": beside_a_peer(options.peer)})
         return
     if options.dense:
-        keep("strategies-dense.json", {**where, "dense": in_own_process("dense", "128", "4", "0.9")})
+        fits = [{**in_own_process("dense", str(n), "4", "0.9"), "where": where} for n in (128, 500)]
+        keep("strategies-dense.json", {"benchmark": "strategies", "dense": fits})
         return
     ranked = []
     for n, epochs in SIZES[:3] if options.quick else SIZES:

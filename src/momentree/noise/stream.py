@@ -102,6 +102,7 @@ class NoiseStream:
             c.low: [self._operand(slot[c.low : c.low + c.size]) for slot in self._slots] for c in self._chunks
         }
         self._interrupted = False
+        self._lender = source if self._on_cpu and isinstance(source, Lender) else None
         self._buffers = threading.local()
         self._pool: ThreadPoolExecutor | None = None
         self._ahead = (
@@ -214,9 +215,9 @@ class NoiseStream:
         All of it is this thread's own and holds until its next call.
         """
         fresh: list[Any] = [None] * len(rows)
-        if self._on_cpu and isinstance(self.source, Lender) and len(instructed.drawn) == 1:
+        if self._lender is not None and len(instructed.drawn) == 1:
             (i,) = instructed.drawn
-            fresh[i], spare = self.source.draw(self.dtype, self.stream, rows[i], chunk.start, chunk.size)
+            fresh[i], spare = self._lender.draw(self.dtype, self.stream, rows[i], chunk.start, chunk.size)
             return fresh, spare
         spare, *buffers = self._scratch(1 + len(instructed.drawn), chunk.size)
         for i, buffer in zip(instructed.drawn, buffers, strict=True):

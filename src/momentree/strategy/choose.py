@@ -26,14 +26,15 @@ DEFAULT_BUDGET = 8
 
 @dataclass(frozen=True)
 class Candidate:
-    """A strategy and its figures. Errors are sensitivity × root mean square at σ = 1, units of clip / batch_size.
+    """A strategy and its figures. Errors are scale × root mean square at σ = 1, units of clip / batch_size.
 
-    Multiply by 1/μ for the noise at μ-Gaussian DP. `loss` is on what the strategies are ranked by.
+    `scale` is its sensitivity: multiply by 1/μ for the noise at μ-Gaussian DP. (Under an amplified order it is the σ
+    that the strategy needs.) `loss` is on what the strategies are ranked by.
     """
 
     name: str
     strategy: Restartable
-    sensitivity: float
+    scale: float
     momentum_error: float
     iterate_error: float
     loss: float

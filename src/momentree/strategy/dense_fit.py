@@ -54,7 +54,7 @@ class DenseFit:
 
 
 def fit_dense(workload: Workload, steps_per_epoch: int, *, block: int | None = None) -> DenseFit:
-    """The best unit-diagonal C found under the fixed order, with its optimality gap. T ≤ 2,000; minutes at the top.
+    """The best unit-diagonal C found under the fixed order, with its optimality gap. T ≤ 2,000: three minutes.
 
     `block`: C covers that many steps and runs again from there on (the last time perhaps cut), while the workload goes
     on; then loss and bound count every run as a whole one and speak of such strategies only.
@@ -128,7 +128,7 @@ def _descend(start: Array, root: Array, gram: Array, places: Array, sharpness: f
         by_left = dtrmm(0.5, root, slope, side=1, lower=1, trans_a=1)  # dC = dL · root
         return value, by_left[below]
 
-    options = {"maxiter": iterations, "maxcor": 10, "ftol": 1e-10, "gtol": 1e-8}
+    options = {"maxiter": iterations, "maxcor": 20 if steps <= 800 else 10, "ftol": 1e-10, "gtol": 1e-8}
     found = minimize(loss, start[below], jac=True, method="L-BFGS-B", options=options)
     result = np.eye(steps)
     result[below] = found.x
