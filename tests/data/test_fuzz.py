@@ -199,5 +199,5 @@ def test_damage_for_minutes(tmp_path: Path, kind: str) -> None:
     end, number, tally = time.monotonic() + SECONDS, int(time.time()), [0, 0]
     while time.monotonic() < end:
         number += 1
-        seed(number)(property_of(tmp_path, kind, 1000, tally))()
+        seed(number)(property_of(tmp_path, kind, 500, tally))()
     print(f"{kind}: {tally[0]} damaged files refused, {tally[1]} read, {SECONDS:g} s")
