@@ -35,6 +35,8 @@ LARGEST = 1000
 """Places for which all this takes seconds."""
 LARGEST_TABLE = 2_000_000
 """Rows × places that conditional composition goes through."""
+ABSOLUTE = 1e-13
+"""Added to a δ that is a sum over a grid: rounding is relative to 1 there, and δ may be tiny."""
 LITTLE = 0.02
 """The largest ‖h_j‖²/σ² at which conditional composition is tried: above it a posterior moves too far."""
 RESOLUTION = 40
@@ -137,7 +139,7 @@ class ComputedAccount:
         gaussian = delta_of(self._unamplified, epsilon) * (1 + 1e-11)
         found = {"unamplified": (gaussian, gaussian)}
         for name, ratio in self._above.items():
-            found[name] = (ratio.forward(epsilon), ratio.reverse(epsilon))
+            found[name] = (ratio.forward(epsilon) + ABSOLUTE, ratio.reverse(epsilon) + ABSOLUTE)
         found["Rényi"] = (self.moments.forward(epsilon), self.moments.reverse(epsilon))
         if self.conditional is not None:
             found["conditional"] = (self.conditional.forward(epsilon), self.conditional.reverse(epsilon))

@@ -24,8 +24,8 @@ from momentree.privacy.monte_carlo import MonteCarloAccount
 from momentree.privacy.random_allocation import allocation_of, checked_noise
 
 CLOSE = 1.03
-PRECISION = 0.002
-"""How far below the ε asked for a computed account may end."""
+GRID = 0.001
+"""A σ that a computed account decides is a whole power of exp(GRID), so that it does not depend on where one looked."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,12 @@ def settled_calibration(
         assert found is not None
         return Settled(found.noise_multiplier, found.account, None)
     sigma = start if found is None else found.noise_multiplier
-    first = ComputedAccount(places, sigma / k, delta)
+    nearby = math.exp(round(math.log(sigma) / (50 * GRID)) * 50 * GRID)  # covers, too, are to depend on little
+    covers = ComputedAccount(places, nearby / k, delta).covers
+    first = ComputedAccount(places, sigma / k, delta, covers=covers)
     if found is not None and first.upper_epsilon(delta) > CLOSE * epsilon:
         return Settled(sigma, found.account, first)
-    again = partial(ComputedAccount, places, delta=delta, covers=first.covers)
+    again = partial(ComputedAccount, places, delta=delta, covers=covers)
     sigma, computed = _enough(lambda s: again(s / k), epsilon, delta, sigma)
     return Settled(sigma, computed, None)
 
@@ -82,31 +84,30 @@ def settled_calibration(
 def _enough(
     make: Callable[[float], ComputedAccount], epsilon: float, delta: float, start: float
 ) -> tuple[float, ComputedAccount]:
-    """σ with an ε just below the one asked for. ε falls in σ, about as a power of it."""
-    below = above = None
-    log_sigma, power = math.log(start), 1.3
-    for _ in range(60):
-        account = make(math.exp(log_sigma))
-        reached = account.upper_epsilon(delta)
-        if (1 - PRECISION) * epsilon <= reached <= epsilon:
-            return math.exp(log_sigma), account
-        at = (log_sigma, math.log(max(reached, 1e-6) / epsilon))
-        if reached <= epsilon:
-            below = at
-        else:
-            above = at
-        if below and above:
-            if below[0] - above[0] < 1e-9:
-                break
-            power = min(8.0, max(0.2, (above[1] - below[1]) / (below[0] - above[0])))
-            log_sigma = at[0] + (at[1] + PRECISION / 2) / power
-            if not above[0] < log_sigma < below[0]:
-                log_sigma = (above[0] + below[0]) / 2
-        else:
-            log_sigma += min(1.0, max(-1.0, (at[1] + PRECISION / 2) / power))
-    if below is None:
-        raise InputError(f"no noise was found that reaches epsilon {epsilon:g} at delta {delta:g}: give a larger one")
-    return math.exp(below[0]), make(math.exp(below[0]))
+    """The smallest σ = exp(k · GRID) that is enough, wherever the search starts; ε falls in σ."""
+    known: dict[int, tuple[float, ComputedAccount]] = {}
+
+    def excess(k: int) -> float:
+        if k not in known:
+            account = make(math.exp(k * GRID))
+            known[k] = math.log(max(account.upper_epsilon(delta), 1e-6) / epsilon), account
+        return known[k][0]
+
+    low = high = round(math.log(start) / GRID)
+    while excess(high) > 0:  # at about 1.3 the power, a step a little beyond the crossing
+        low, high = high, high + max(1, math.ceil(min(1.0, excess(high)) / (0.9 * GRID)))
+        if high * GRID > 60:
+            raise InputError(
+                f"no noise was found that reaches epsilon {epsilon:g} at delta {delta:g}: give a larger one"
+            )
+    while excess(low) <= 0:
+        low, high = low - max(1, math.ceil(min(1.0, -excess(low)) / (0.9 * GRID))), low
+    while high - low > 1:
+        above, below = excess(low), -excess(high)
+        k = low + math.ceil((high - low) * above / (above + below))
+        k = min(max(k, low + 1), high - 1)
+        low, high = (k, high) if excess(k) > 0 else (low, k)
+    return math.exp(high * GRID), known[high][1]
 
 
 def places_of(release: Release) -> Places | None:
