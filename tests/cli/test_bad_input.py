@@ -100,6 +100,10 @@ def nothing(place: Path) -> None:
 
 
 HEAD = b"a,c,y\n"
+MIXING = b"""from torch import nn
+def make(inputs, outputs):
+    return nn.Sequential(nn.Linear(inputs[0], 4), nn.BatchNorm1d(4), nn.Linear(4, outputs))
+"""
 CUT = gzip.compress(HEAD + bytes(range(33, 120)) * 9)[:60]
 CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("missing file", nothing, train("nowhere.csv"), "nowhere.csv"),
@@ -196,6 +200,8 @@ CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("leak with dp-nsgd", nothing, [*PLAN, "--leak", "0.2"], "epoch-lag"),
     ("leak with dp-spider", nothing, [*PLAN, "--algorithm", "dp-spider", "--leak", "0.2"], "leak"),
     ("difference clip with dp-ftrl", nothing, [*PLAN, "--algorithm", "dp-ftrl", "--difference-clip", "0.2"], "read it"),
+    ("factory mixes rows", content("mixing.py", MIXING), train("good.parquet", "schema.toml", "--model", "mixing:make"),
+     "GroupNorm"),
     ("factory fails", nothing, train("good.parquet", "schema.toml", "--model", "builtins:dict"), "TypeError"),
     ("device without numbers", nothing, train("good.parquet", "schema.toml", "--device", "meta"), "device"),
     ("dimension of another model", nothing, train("good.parquet", "schema.toml", "--dimension", "7"), "dimension 7"),
@@ -223,7 +229,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str], str]] = [
 
 
 def listing(place: Path) -> set[str]:
-    return {str(path.relative_to(place)) for path in place.rglob("*")}
+    return {str(path.relative_to(place)) for path in place.rglob("*") if "__pycache__" not in path.parts}
 
 
 @pytest.mark.parametrize(("name", "prepare", "command", "word"), CASES, ids=[case[0] for case in CASES])

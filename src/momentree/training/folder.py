@@ -27,10 +27,12 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._made = False
 
     @staticmethod
     def create(path: str | os.PathLike[str]) -> Folder:
         folder = Folder(Path(path))
+        folder._made = not folder.path.exists()
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
             if any(folder.path.iterdir()):
@@ -73,6 +75,8 @@ class Folder:
         """A run that could not be started leaves nothing behind."""
         for entry in self.path.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if self._made:
+            self.path.rmdir()
         self.close()
 
     @property
