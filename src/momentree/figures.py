@@ -133,10 +133,17 @@ def figures(plan: Plan) -> dict[str, Any]:
 
 
 def alternatives(plan: Plan) -> list[dict[str, Any]]:
-    """The other strategies that fit the order, each at the σ that gives the same μ, so the same (ε, δ)."""
-    if plan.mu is None or plan.preset.query == "sensitivity-reduced":
-        return []  # every strategy has a loss distribution of its own there: `plan` with its name works it out
-    return [strategy_figures(plan, c.strategy) for c in plan.candidates if c.name != plan.strategy.name]
+    """The other strategies that fit the order, each at the σ that gives the same (ε, δ).
+
+    Where the order is amplified every strategy has a loss distribution of its own, and that σ is an estimate, certified
+    only when a plan is made with that strategy's name.
+    """
+    if plan.preset.query == "sensitivity-reduced" or not plan.bracket.upper > 0:
+        return []
+    others = [c for c in plan.candidates if c.name != plan.strategy.name]
+    if plan.amplified:
+        return [strategy_figures(plan, c.strategy, c.scale) | {"noise_multiplier_is": "estimate"} for c in others]
+    return [strategy_figures(plan, c.strategy) for c in others]
 
 
 def paper_figures(plan: Plan) -> dict[str, Any] | None:

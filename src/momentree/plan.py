@@ -39,6 +39,7 @@ from momentree.privacy.sensitivity import Sensitivity, sensitivity
 from momentree.privacy.settle import Settled, settled_account, settled_calibration
 from momentree.public import PublicNumbers
 from momentree.request import Request
+from momentree.sampled_choice import candidates as sampled_candidates
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.build import make
 from momentree.strategy.choose import DEFAULT_BUDGET, Candidate, compare, explain
@@ -147,13 +148,14 @@ class Plan(PublicNumbers):
                 f"{preset.name} has no account with the strategy {name}: choose one of {', '.join(preset.strategies)}"
             )
         if name == "auto" and self.amplified:
-            if self.request.band is None:
+            if self.request.band is not None:
+                name = "bsr"  # the one that a band was asked for
+            elif self.request.epsilon is None or self.order.name == "poisson":
                 return self._banded()
-            name = "bsr"  # the one that a band was asked for
         if name == "auto":
             best, why = explain(self.setting, self.candidates, self.budget_vectors)
             return best.strategy, why
-        return make(name, self.setting, self._worst_case), "as asked"
+        return make(name, self.setting, self.kept_place), "as asked"
 
     @property
     def amplified(self) -> bool:
@@ -161,23 +163,22 @@ class Plan(PublicNumbers):
         return self.order.participation == "amplified"
 
     def _banded(self) -> tuple[Strategy, str]:
-        """What an amplified order gets without asking: each account there takes up to minutes, so none are compared.
-
-        Where measured, noise on the iterates is flat in the band from 8 coefficients on (docs/guarantees.md).
-        """
+        """A band as wide as order and memory allow, where no ε says at what privacy to compare."""
         if self.order.name == "poisson":
-            return make("identity", self.setting, self._worst_case), "the only one that poisson has an account for"
+            return make("identity", self.setting, self.kept_place), "the only one that poisson has an account for"
         widest = self.request.parts if self.order.name == "cyclic-poisson" else self.steps_per_epoch
         band = min(widest or 1, self.budget_vectors + 1, WIDEST_BAND)
         setting = replace(self.setting, band=min(band, self.steps))
         why = f"a band of {band}, the widest that order, budget and a cap of {WIDEST_BAND} allow; none were compared"
-        return make("bsr", setting, self._worst_case), why
+        return make("bsr", setting, self.kept_place), why
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Every strategy that the algorithm and an unamplified order allow, best first, at the same privacy."""
+        """Every strategy that the algorithm and the order allow, best first, at the same privacy."""
         with threadpool_limits(1):
-            return compare(self.setting, self._worst_case, self.preset.strategies or None, self.budget_vectors)
+            if self.amplified:
+                return sampled_candidates(self, self.request.epsilon or self.bracket.upper)
+            return compare(self.setting, self.kept_place, self.preset.strategies or None, self.budget_vectors)
 
     @property
     def budget_vectors(self) -> int:
@@ -185,7 +186,7 @@ class Plan(PublicNumbers):
         given = self.request.budget_memory
         return DEFAULT_BUDGET if given is None else int(given)
 
-    def _worst_case(self, strategy: Strategy) -> float:
+    def kept_place(self, strategy: Strategy) -> float:
         return self.sensitivity_of(strategy).value
 
     def sensitivity_of(self, strategy: Strategy) -> Sensitivity:
@@ -258,11 +259,9 @@ class Plan(PublicNumbers):
                 )
             return request.noise_multiplier, account(release)
         if self.amplified:
-            # the search starts at the σ of a kept place without amplification, which is always enough
-            start = self._worst_case(self.strategy) / largest_mu(request.epsilon, self.delta)
             return self._settled(
                 settled_calibration(
-                    self.release(start),
+                    self.release(self._likely_noise(request.epsilon)),
                     request.epsilon,
                     self.delta,
                     seed=request.account_seed,
@@ -271,6 +270,13 @@ class Plan(PublicNumbers):
             )
         sigma = calibrate(self.release(1.0), request.epsilon, self.delta)
         return sigma, account(self.release(sigma))
+
+    def _likely_noise(self, epsilon: float) -> float:
+        """Where the search for σ starts: what the comparison found, else what a kept place would need."""
+        for candidate in self.__dict__.get("candidates", ()):
+            if candidate.strategy is self.strategy:
+                return float(candidate.scale)
+        return self.kept_place(self.strategy) / largest_mu(epsilon, self.delta)
 
     def _settled(self, settled: Settled) -> tuple[float, Account]:
         computed = settled.account if isinstance(settled.account, ComputedAccount) else settled.computed

@@ -58,10 +58,10 @@ def test_figures_of_a_comparison() -> None:
     )
     for c in found:
         decoder = c.strategy.decoder()
-        assert c.sensitivity == pytest.approx(fixed_sensitivity(c.strategy, n))
+        assert c.scale == pytest.approx(fixed_sensitivity(c.strategy, n))
         assert c.noise_vectors == c.strategy.noise_vectors
-        assert c.momentum_error == pytest.approx(c.sensitivity * np.linalg.norm(lower @ decoder) / 8)
-        assert c.iterate_error == pytest.approx(c.sensitivity * np.linalg.norm(np.cumsum(lower, 0) @ decoder) / 8)
+        assert c.momentum_error == pytest.approx(c.scale * np.linalg.norm(lower @ decoder) / 8)
+        assert c.iterate_error == pytest.approx(c.scale * np.linalg.norm(np.cumsum(lower, 0) @ decoder) / 8)
         assert c.loss == c.iterate_error
 
 
@@ -122,7 +122,7 @@ def test_schedule_and_measure_change_what_is_ranked() -> None:
     setting = Setting(n, epochs, 0.9, schedule=schedule, weight_decay=0.1)
     for c in compare(setting, under_fixed(n), budget_vectors=None):
         a = setting.target.matrix()
-        expected = np.linalg.norm(a @ c.strategy.decoder()) / math.sqrt(n * epochs) * c.sensitivity
+        expected = np.linalg.norm(a @ c.strategy.decoder()) / math.sqrt(n * epochs) * c.scale
         assert c.loss == pytest.approx(expected, rel=1e-9)
         assert c.loss < c.iterate_error
 

@@ -88,13 +88,15 @@ def describe(plan: Any) -> str:
     rows = [r for r in facts["alternatives"] if r.get("iterate_rmse") is not None]
     if rows:
         lines.append("\n  strategy       σ         on momentum  on its sum  vectors")
-        chosen = {name: facts[name] for name in rows[0]}
+        chosen = {name: facts[name] for name in rows[0] if name in facts}
         for row in sorted([chosen, *rows], key=lambda r: float(r["iterate_rmse"])):
             mark = "*" if row is chosen else " "
             lines.append(
                 f"{mark} {row['strategy']:<14} {row['noise_multiplier']:<9.4g} {row['momentum_rmse']:<12.4g} "
                 f"{row['iterate_rmse']:<11.4g} {row['noise_vectors']}"
             )
+        if plan.amplified:
+            lines.append("  (σ of the others is an estimate: plan with --strategy to have it certified)")
     return "\n".join(lines)
 
 

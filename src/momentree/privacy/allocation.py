@@ -172,24 +172,27 @@ class Allocation:
         groups = np.unique(np.linspace(0, n, min(n, COARSE) + 1).astype(int))[:-1]
         size = len(groups)
         best: Array = np.zeros((size, size))  # over (place in the epoch before, place in this epoch)
+        known: dict[tuple[int, int, int], Array] = {}  # the epochs in the middle are all alike
         for e, block in enumerate(self.blocks):
-            own = np.exp(i * block.gram)  # (place, j)
-            alone = own.mean(axis=1)
-            back, ahead = np.zeros((n, n)), np.zeros((n, n))
             following = self.blocks[e + 1].meeting if e < last else None
-            both = following is not None and block.meeting is not None and following[0] < block.meeting[1]
-            if block.meeting is not None:
-                first, met, inner = block.meeting
-                back[first:] = _lifted(np.expm1(i * inner), both) @ own[:, :met].T / n
-            if following is not None:
-                first, met, inner = following
-                ahead[:, :met] = own[:, first:] @ _lifted(np.expm1(i * inner), both) / n
-            alone = np.maximum.reduceat(alone, groups)
-            back, ahead = (_grouped(table, groups) for table in (back, ahead))
-            if e == last:
-                return float((best + np.log(alone[None, :] + back)).max())
-            factors = np.log(alone[None, :, None] + back[:, :, None] + ahead[None, :, :])
-            best = (best[:, :, None] + factors).max(axis=0)
+            alike = (id(block.gram), id(block.meeting), id(following))
+            if e == last or alike not in known:
+                own = np.exp(i * block.gram)  # (place, j)
+                alone = own.mean(axis=1)
+                back, ahead = np.zeros((n, n)), np.zeros((n, n))
+                both = following is not None and block.meeting is not None and following[0] < block.meeting[1]
+                if block.meeting is not None:
+                    first, met, inner = block.meeting
+                    back[first:] = _lifted(np.expm1(i * inner), both) @ own[:, :met].T / n
+                if following is not None:
+                    first, met, inner = following
+                    ahead[:, :met] = own[:, first:] @ _lifted(np.expm1(i * inner), both) / n
+                alone = np.maximum.reduceat(alone, groups)
+                back, ahead = (_grouped(table, groups) for table in (back, ahead))
+                if e == last:
+                    return float((best + np.log(alone[None, :] + back)).max())
+                known[alike] = np.log(alone[None, :, None] + back[:, :, None] + ahead[None, :, :])
+            best = (best[:, :, None] + known[alike]).max(axis=0)
         raise AssertionError("an allocation has at least one epoch")
 
 

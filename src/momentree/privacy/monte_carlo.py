@@ -151,6 +151,12 @@ class MonteCarloAccount:
         forward, m = self._best_at(epsilon, failure) if m is None else (self._promise(epsilon, m, failure), m)
         return max(forward, self._reverse_promise(self._reverse_point(epsilon, forward, failure), failure)), m
 
+    def guess(self, epsilon: float, m: int | None = None) -> tuple[float, int]:
+        """About the forward divergence at ε, from a pilot alone: to rank with, never to claim; and the number of
+        replicas that is best for it (given: only that one is looked at)."""
+        m = self._best_at(epsilon, self._budget)[1] if m is None else m
+        return float(self._pilot(m).weights(epsilon).mean()), m
+
     def curve(
         self, forward: int, back: int, floor: float
     ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
