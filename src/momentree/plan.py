@@ -276,7 +276,7 @@ class Plan(PublicNumbers):
         for candidate in self.__dict__.get("candidates", ()):
             if candidate.strategy is self.strategy:
                 return float(candidate.scale)
-        return self.kept_place(self.strategy) / largest_mu(epsilon, self.delta)
+        return self.request.rows_per_person * self.kept_place(self.strategy) / largest_mu(epsilon, self.delta)
 
     def _settled(self, settled: Settled) -> tuple[float, Account]:
         computed = settled.account if isinstance(settled.account, ComputedAccount) else settled.computed

@@ -35,7 +35,7 @@ def candidates(plan: Plan, epsilon: float) -> list[Candidate]:
     for name, strategy in _offered(plan):
         try:
             entitlement(plan.order, strategy, plan.adjacency)
-            start = 0.5 * plan.kept_place(strategy) / largest_mu(epsilon, plan.delta)
+            start = 0.5 * plan.request.rows_per_person * plan.kept_place(strategy) / largest_mu(epsilon, plan.delta)
             sigma = rough_noise(plan.release(start, strategy), epsilon, plan.delta, seed=plan.request.account_seed)
         except (NoProofError, InputError):
             continue

@@ -107,3 +107,16 @@ def test_an_account_brackets_and_answers_both_ways():
     assert back.upper <= 1e-5 * (1 + 1e-9)
     assert account.epsilon(0.9).upper == 0.0
     assert np.isclose(account.delta(0.0).upper, delta_of(1.0, 0.0), rtol=1e-3)
+
+
+def test_what_cannot_be_told_from_certainty_is_bounded_all_the_same():
+    """exp would overflow: the upper side gives everything away, the lower side nothing, alone and combined."""
+    for variance in (690.0, 800.0, 1e9):
+        top, bottom = lognormal(variance, "upper"), lognormal(variance, "lower")
+        assert top.delta(5.0) > 1 - 1e-9
+        assert 0.0 <= bottom.delta(5.0) <= top.delta(5.0)
+        place = power(top, 4, add).scaled(1 / 4, 0.0)  # one of four places: P puts all of its mass where Q has none
+        assert place.delta(1.0) == pytest.approx(1.0, abs=1e-6)
+        step = subsampled(0.25, variance, "upper")
+        assert step.delta(0.5) == pytest.approx(0.25)
+        assert multiply(step, step).delta(0.5) <= 1.0

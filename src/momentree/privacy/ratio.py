@@ -35,6 +35,9 @@ NEGLIGIBLE = 1e-30
 """Atoms that carry less than this under both P and Q are merged into a neighbour on the safe side (upper) or left out
 of the grid's range (lower)."""
 
+LARGEST_VARIANCE = 700.0
+"""A Gaussian whose mean moves further (26 standard deviations) is taken to give everything away."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
@@ -97,6 +100,10 @@ def lognormal(variance: float, side: Side, resolution: int = 40) -> Ratio:
     g = number("variance", variance, at_least=0)
     if g == 0.0:
         return Ratio(np.ones(1), np.ones(1), 0.0, side)
+    if g > LARGEST_VARIANCE:  # the two can be told apart: nothing is above the one, nothing below the other
+        return (
+            Ratio(np.zeros(1), np.ones(1), 1.0, side) if side == "upper" else Ratio(np.ones(1), np.ones(1), 0.0, side)
+        )
     root = math.sqrt(g)
     points = np.linspace(-12.0, 12.0 + root, 12 * resolution + 1 + math.ceil(root * resolution / 2))
     edges = np.concatenate([[0.0], np.exp(root * points - g / 2)])
@@ -185,6 +192,8 @@ def _regrid(values: Array, weights: Array, infinite: float, side: Side, resoluti
     kept = weights > 0
     values, weights = values[kept], weights[kept]
     positive = values > 0
+    if not positive.any():
+        return Ratio(np.zeros(1), np.array([weights.sum()]), infinite, side)
     logs = np.log(values[positive])
     mass = weights[positive]
     centre = float(np.average(logs, weights=mass))
