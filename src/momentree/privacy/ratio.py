@@ -38,6 +38,10 @@ of the grid's range (lower)."""
 LARGEST_VARIANCE = 700.0
 """A Gaussian whose mean moves further (26 standard deviations) is taken to give everything away."""
 
+LARGEST_VALUE = 1e140
+"""Beyond this, where Q has next to nothing, P's mass goes to infinity (upper) or back to here (lower), so that no
+product overflows."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
@@ -135,7 +139,18 @@ def mean_one(ratio: Ratio) -> Ratio:
     infinite = ratio.infinite
     if ratio.side == "upper":
         infinite = max(infinite, 1.0 - float(weights @ ratio.values))
-    return Ratio(ratio.values, weights, infinite, ratio.side)
+    values, infinite = _capped(ratio.values, weights, infinite, ratio.side)
+    return Ratio(values, weights, infinite, ratio.side)
+
+
+def _capped(values: Array, weights: Array, infinite: float, side: Side) -> tuple[Array, float]:
+    """No value above `LARGEST_VALUE`: an atom there is split into 0 and infinity, of the same mean, or made smaller."""
+    far = values > LARGEST_VALUE
+    if not far.any():
+        return values, infinite
+    if side == "upper":
+        infinite += float(values[far] @ weights[far])
+    return np.where(far, 0.0 if side == "upper" else LARGEST_VALUE, values), infinite
 
 
 def subsampled(rate: float, variance: float, side: Side, resolution: int = 40) -> Ratio:
@@ -191,6 +206,7 @@ def _regrid(values: Array, weights: Array, infinite: float, side: Side, resoluti
     """Round to a grid that is uniform in log L around the bulk and geometric (in log L) in the tails."""
     kept = weights > 0
     values, weights = values[kept], weights[kept]
+    values, infinite = _capped(values, weights, infinite, side)
     positive = values > 0
     if not positive.any():
         return Ratio(np.zeros(1), np.array([weights.sum()]), infinite, side)
