@@ -116,6 +116,8 @@ def main() -> None:
             mine = row_of(rows, row["data"], row["epsilon"], row["method"])
             if {**mine, "values": 0, "seconds": 0} == {**row, "values": 0, "seconds": 0}:  # same rule, same settings
                 mine |= max(mine, row, key=lambda found: len(found["values"]))
+    if record is not None and options.merge:
+        record.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=2) + "\n")
     end = time.monotonic() + options.seconds
     for asked in options.epsilon.split(","):
         for name in names:
