@@ -2,10 +2,10 @@
 
     python benchmarks/steps.py                          # every workload, clipping and tree noise, two threads
     python benchmarks/steps.py --peer PYTHON            # the same table with Opacus, run by another interpreter
-    python benchmarks/steps.py --device cuda --batch 4096
+    python benchmarks/steps.py --device cuda --rounds 5 --record steps-cuda.json     # minutes; extra workloads too
 
 Medians over steps; in every round each method runs for about the same time, so that whatever else the machine does
-falls on all of them (the fastest fifth is given too). Raw figures go to benchmarks/records/. Peak memory is that of
+falls on all of them (the fastest fifth is given too). `--record FILE` keeps the raw figures. Peak memory is that of
 tensors allocated during a step, at its highest.
 """
 
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-RECORDS = Path(__file__).parent / "records"
+START = time.perf_counter()
 Step = Callable[[], None]
 
 
@@ -111,6 +111,11 @@ WORKLOADS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[Tensor
     ),
 }  # fmt: skip
 EXTRA = {"vgg-6 32x32": (vgg, labelled(3, 32, 32), F.cross_entropy)}
+BATCHES = {
+    False: dict[str, int](),
+    True: {"logistic 784-10": 4096, "mlp 784-256-128-10": 4096, "mnist cnn": 2048, "vgg-6 32x32": 1024},
+}
+"""What is given to the model at once where nothing is asked: on a GPU small batches only measure launches."""
 RATE = 1e-3
 
 
@@ -271,7 +276,7 @@ def fast(seconds: list[float]) -> float:
 def measure(name: str, methods: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     make, data, loss = {**WORKLOADS, **EXTRA}[name]
     torch.manual_seed(0)
-    x, y = (t.to(args.device) for t in data(args.batch))
+    x, y = (t.to(args.device) for t in data(args.batch or BATCHES[args.device == "cuda"].get(name, 256)))
     steps: dict[str, Step] = {}
     for method, build in methods.items():
         model = make().to(args.device)
@@ -280,8 +285,10 @@ def measure(name: str, methods: dict[str, Any], args: argparse.Namespace) -> dic
             built()
             built()
             steps[method] = built
-        except Exception as error:  # a peer that cannot do a workload is a fact of the table
+        except Exception as error:  # what a method cannot do is a fact of the table
             print(f"# {name}: {method} does not run: {type(error).__name__}: {error}", file=sys.stderr)
+    if "plain" not in steps:
+        raise SystemExit(f"{name}: not even the plain step runs; see the line above")
     times = {m: max(1, min(50, int(args.slice / min(timed(s, 2, args.device))))) for m, s in steps.items()}
     found: dict[str, list[float]] = {m: [] for m in steps}
     for _ in range(args.rounds):
@@ -291,6 +298,7 @@ def measure(name: str, methods: dict[str, Any], args: argparse.Namespace) -> dic
     memory = {m: peak(s, args.device) for m, s in steps.items()}
     return {
         "workload": name,
+        "batch": len(x),
         "plain_ms": base * 1e3,
         "ratio": {m: statistics.median(v) / base for m, v in found.items()},
         "ratio_of_fast_fifth": {m: fast(v) / fast(found["plain"]) for m, v in found.items()},
@@ -311,8 +319,44 @@ def rows(args: argparse.Namespace) -> list[dict[str, Any]]:
         if tree_noise(nn.Linear(2, 2)) is not None:
             methods["clip + tree"] = lambda m, *a: private(m, *a, noise=tree_noise(m))
             methods["epoch-lag + tree"] = lambda m, *a: lagged(m, *a, noise=tree_noise(m))
-    chosen = [n for n in {**WORKLOADS, **EXTRA} if any(n.startswith(w) for w in args.workloads.split(","))]
-    return [measure(name, methods, args) for name in (chosen if args.workloads else list(WORKLOADS))]
+    everything = {**WORKLOADS, **EXTRA}
+    chosen = [n for n in everything if any(n.startswith(w) for w in args.workloads.split(","))]
+    if not args.workloads:
+        chosen = list(everything if args.device == "cuda" else WORKLOADS)
+    found = []
+    for name in chosen:
+        if args.seconds and time.perf_counter() - START > args.seconds:
+            print(f"# {name}: left out, {args.seconds:.0f} seconds are over", file=sys.stderr)
+            continue
+        row = measure(name, methods, args)
+        found.append(row)
+        print(line(row), file=sys.stderr if args.as_peer else sys.stdout, flush=True)
+        if args.out and not args.as_peer:
+            write(args, found)
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    fastest, base = row["ratio_of_fast_fifth"], max(1, row["peak_bytes"]["plain"])
+    ratios = "  ".join(f"{m} {r:.2f} ({fastest[m]:.2f})" for m, r in row["ratio"].items() if m != "plain")
+    peaks = "  ".join(f"{m} {b / base:.2f}" for m, b in row["peak_bytes"].items() if m != "plain")
+    return f"{row['workload']:24s} B={row['batch']:<5d} plain {row['plain_ms']:8.3f} ms   {ratios}   | memory: {peaks}"
+
+
+def write(args: argparse.Namespace, ours: list[dict[str, Any]], peer: list[dict[str, Any]] | None = None) -> None:
+    cuda = args.device.startswith("cuda")
+    record = {
+        "machine": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "device": args.device,
+        "threads": args.threads,
+        "tf32": args.tf32,
+        "rounds": args.rounds,
+        "ours": ours,
+        **({} if peer is None else {"peer": peer}),
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def main() -> None:
@@ -320,16 +364,19 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tf32", action="store_true", help="let the model's own products use tf32 on a GPU")
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=0, help="256 if not given; on a GPU a size for each workload")
+    parser.add_argument("--quick", action="store_true", help="three rounds, for a first look")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--slice", type=float, default=0.05, help="seconds for each method in each round")
     parser.add_argument(
         "--workloads", default="", help="beginnings of names, with commas between; all of them if empty"
     )
     parser.add_argument("--peer", help="an interpreter that has Opacus")
-    parser.add_argument("--out", type=Path, help="where the raw figures go, as JSON")
+    parser.add_argument("--seconds", type=float, default=0.0, help="start no further workload after as many seconds")
+    parser.add_argument("--record", "--out", dest="out", type=Path, help="where the raw figures go, as JSON")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.rounds = min(args.rounds, 3) if args.quick else args.rounds
     torch.set_num_threads(args.threads)
     if args.tf32:
         torch.set_float32_matmul_precision("high")
@@ -337,30 +384,12 @@ def main() -> None:
     if args.as_peer:
         print(json.dumps(found))
         return
-    record = {
-        "machine": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
-        "device": args.device,
-        "threads": args.threads,
-        "batch": args.batch,
-        "rounds": args.rounds,
-        "ours": found,
-    }
     if args.peer:
         command = [args.peer, __file__, "--as-peer", *(a for a in sys.argv[1:] if a not in ("--peer", args.peer))]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        print("\n".join(x for x in answer.stderr.splitlines() if x.startswith("#")), file=sys.stderr)
-        record["peer"] = json.loads(answer.stdout.strip().splitlines()[-1])
-    for side in ("ours", "peer"):
-        for row in record.get(side, []):
-            fastest = row["ratio_of_fast_fifth"]
-            ratios = "  ".join(f"{m} {r:.2f} ({fastest[m]:.2f})" for m, r in row["ratio"].items() if m != "plain")
-            memory = {m: b / max(1, row["peak_bytes"]["plain"]) for m, b in row["peak_bytes"].items() if m != "plain"}
-            peaks = "  ".join(f"{m} {r:.2f}" for m, r in memory.items())
-            print(f"{row['workload']:24s} plain {row['plain_ms']:8.3f} ms   {ratios}   | memory: {peaks}")
-    if args.out:
-        args.out.parent.mkdir(exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        peer = json.loads(answer.stdout.strip().splitlines()[-1])
+        if args.out:
+            write(args, found, peer)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ from momentree.errors import InputError
 from momentree.query.capture import Capture
 from momentree.query.differences import ClippedDifferences
 from momentree.query.layers.embedding import EmbeddingUse
-from momentree.query.layers.gradient import Gradient
+from momentree.query.layers.gradient import Gradient, measured
 from momentree.query.layers.linear import Outer
+from momentree.query.layers.sides import Change
+from momentree.query.layers.views import View, Viewed
 from query.reference import clipped_sum, gradients, norms, relative, zeros
 from query.zoo import ZOO
 
@@ -161,6 +163,27 @@ def test_two_outer_products_that_cancel_are_measured_in_float64(angle):
     exact = torch.einsum("no,ni->noi", one.b.double(), one.a.double())
     exact += torch.einsum("no,ni->noi", two.b.double(), two.a.double())
     assert torch.allclose(got.sqrt(), exact.flatten(1).norm(dim=1), rtol=1e-5, atol=1e-6)
+
+
+def test_pieces_multiplied_out_together_do_not_overwrite_each_other():
+    """A weight used whole and through a slice, and a difference of it, measured in one go, in several chunks."""
+    torch.manual_seed(8)
+    a, b, c, d = torch.randn(4, 300, 30, 40).double()
+    view = View(0, (20, 40), (40, 1), 800, torch.Size([40, 40]))
+
+    def uses(one, two):
+        return Gradient([Outer(one, two), Viewed(Outer(one, two[..., :20]), view)])
+
+    def exact(one, two):
+        found = torch.einsum("nto,nti->noi", two, one)
+        found[:, 20:] += found[:, :20].clone()
+        return found
+
+    change = Gradient([*uses(a, Change(b, d)).pieces[:1], Outer(Change(a, c), d)])
+    got = measured([change, uses(a, b), uses(c, d)], {}, 300, a.device)
+    difference = torch.einsum("nto,nti->noi", b, a) - torch.einsum("nto,nti->noi", d, c)
+    for norm, want in zip(got, (difference, exact(a, b), exact(c, d)), strict=True):
+        assert torch.allclose(norm, want.flatten(1).square().sum(1), rtol=1e-12)
 
 
 def test_an_embedding_whose_gradients_differ_by_little():

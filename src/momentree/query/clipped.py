@@ -13,7 +13,7 @@ from momentree.errors import InputError, number, one_of
 from momentree.query.base import ADJACENCIES, Adjacency
 from momentree.query.engine import Clip, Engine, LossOfBatch, add_scaled_, blanked, keys_of, real_rows, scales, taken
 from momentree.query.losses import Loss, leading
-from momentree.query.norms import full_precision, margin
+from momentree.query.norms import Memo, full_precision, margin
 from momentree.query.probe import probe
 from momentree.query.randomness import Rows
 
@@ -109,8 +109,9 @@ class ClippedGradients:
             count = part.stop - part.start
             done = engine.run(batch, labels, count, keys if count == examples else keys_of(keys, part))
             with torch.no_grad(), full_precision(device):
-                gradients = engine.gradients(done)
-                factor, good = scales(gradients, self._clip, None if real is None else real[part], count, device)
+                gradients, memo = engine.gradients(done), Memo()
+                norms = [gradient.squares(memo, count, device) for gradient in gradients]
+                factor, good = scales(norms, self._clip, None if real is None else real[part], count, device)
                 add_scaled_(sums, gradients, self._clip, factor, good)
 
     def sensitivity(self, adjacency: Adjacency) -> float:

@@ -23,7 +23,7 @@ from momentree.query.engine import (
     scales,
     taken,
 )
-from momentree.query.layers.gradient import Gradient, add_both_
+from momentree.query.layers.gradient import Gradient, add_both_, measured
 from momentree.query.losses import Loss, leading
 from momentree.query.norms import Memo, full_precision, margin
 from momentree.query.probe import probe
@@ -136,9 +136,10 @@ class ClippedDifferences:
                 self._add(sums, found, self._whole if leak else self._change, run)
                 continue
             changes, gradients = run.differences(0, 1), run.gradients(0)
-            memo: Memo = {}
-            (one,), good = scales(changes, self._change, run.real, run.examples, run.device, memo)
-            (two,), fine = scales(gradients, self._whole, run.real, run.examples, run.device, memo)
+            memo = Memo()
+            norms = [measured([*pair], memo, run.examples, run.device) for pair in zip(changes, gradients, strict=True)]
+            (one,), good = scales([norm[0] for norm in norms], self._change, run.real, run.examples, run.device)
+            (two,), fine = scales([norm[1] for norm in norms], self._whole, run.real, run.examples, run.device)
             good = (fine if good is None else good) if good is None or fine is None else good & fine
             one, two = (one * (1 - leak)).to(sums[0].dtype), (two * leak).to(sums[0].dtype)
             if good is not None:  # what is not finite at one of the iterates counts as zero altogether
@@ -229,7 +230,9 @@ class ClippedDifferences:
 
     def _add(self, sums: Sequence[Tensor], found: list[Gradient], clip: Clip, run: _Run) -> None:
         _matches(sums, self.parameters)
-        factor, good = scales(found, clip, run.real, run.examples, run.device)
+        memo = Memo()
+        norms = [gradient.squares(memo, run.examples, run.device) for gradient in found]
+        factor, good = scales(norms, clip, run.real, run.examples, run.device)
         add_scaled_(sums, found, clip, factor, good)
 
 

@@ -18,7 +18,7 @@ from momentree.query.layers.base import Piece, Use, Vector
 from momentree.query.layers.gradient import Gradient
 from momentree.query.layers.views import View, through
 from momentree.query.losses import Loss, Slopes, per_example, slopes
-from momentree.query.norms import Memo, factors, finite
+from momentree.query.norms import factors, finite
 from momentree.query.randomness import Draws
 
 LossOfBatch = Callable[[nn.Module, Any], Tensor]
@@ -230,20 +230,13 @@ class Clip:
 
 
 def scales(
-    gradients: list[Gradient],
-    clip: Clip,
-    real: Tensor | None,
-    examples: int,
-    device: torch.device,
-    memo: Memo | None = None,
+    norms: list[Tensor | None], clip: Clip, real: Tensor | None, examples: int, device: torch.device
 ) -> tuple[list[Tensor], Tensor | None]:
-    """For every group the factor of each example; and which examples are finite, where they cannot all be assumed to.
+    """From squared norms: for every group the factor of each example, and which are finite where not all have to be.
 
     `real` is false for rows that only fill the batch up. On a CPU it is cheap to look whether all norms are finite; on
     other devices looking would wait for the device, so there the mask is always returned.
     """
-    memo = {} if memo is None else memo
-    norms = [gradient.squares(memo, examples, device) for gradient in gradients]
     totals = []
     for group in clip.groups:
         used = [norm for norm in (norms[i] for i in group) if norm is not None]

@@ -32,8 +32,8 @@ _SMALLEST = {kind: torch.finfo(kind).tiny for kind in (torch.float32, torch.floa
 AUTOMATIC = 0.01
 """γ of automatic clipping: an example is scaled by clip / (norm + γ) (Bu, Wang, Zha, Karypis 2023)."""
 
-Memo = dict[int, tuple[Tensor, Tensor]]
-"""Tensors that several layers share, by id, with their sums of squares. It holds them, so that no id is used again."""
+Memo = dict[int, tuple[Any, Tensor]]
+"""Tensors (or what forms them) that several layers share, by id, with their sums of squares; held, so that ids last."""
 
 
 def margin(dtype: torch.dtype) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from momentree.query.layers.sides import Cleaned, Room, Side, side_squares, whole
 from momentree.query.norms import Memo, chunk, squares, wide
 
 NOT_BATCH = "the first dimension of its input is not the batch"
@@ -23,11 +24,17 @@ class Piece(Protocol):
     def squares(self, memo: Memo) -> Tensor | None:
         """‖g_i‖² in float64 where a closed form is cheaper than multiplying out, otherwise None."""
 
-    def example(self, start: int, stop: int) -> Tensor:
-        """The gradients of some examples, multiplied out: `(stop - start, numel)`."""
+    def each(self) -> int:
+        """How many numbers multiplying out one example takes."""
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
-        """`total += Σ_i scale_i g_i`."""
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
+        """The gradients of some examples, multiplied out: `(stop - start, numel)`, added to `total` if it is given.
+
+        Otherwise they lie in the room until the next ones are asked for.
+        """
+
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
+        """`total += Σ_i scale_i g_i`, with 1 for a scale that is not given."""
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         """A piece whose sum is Σ scale_i g_i + other_scale_i g'_i at the cost of one, where there is one."""
@@ -54,37 +61,32 @@ class Use(Protocol):
         """The pieces of (this gradient - the other iterate's), formed from differences and never by cancellation."""
 
 
-def mixed(x: Tensor, scale: Tensor, y: Tensor, other_scale: Tensor) -> Tensor:
-    """scale_i x_i + other_scale_i y_i for every example."""
-    shape = (-1, *[1] * (x.dim() - 1))
-    return (x * scale.view(shape)).addcmul_(y, other_scale.view(shape))
-
-
-def zeroed(x: Tensor, good: Tensor) -> Tensor:
-    """`x` with the rows of bad examples replaced (multiplying would keep their NaN)."""
-    return torch.where(good.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros((), dtype=x.dtype, device=x.device))
-
-
 @dataclass(slots=True, eq=False)
 class Vector:
     """Gradients that are small enough to be held for every example: biases, scales, whatever torch.func gave."""
 
-    values: Tensor
+    values: Side
     """`(examples, *shape)`"""
 
     @property
     def numel(self) -> int:
-        return self.values[0].numel()
+        return self.values.shape[1:].numel()
 
     def squares(self, memo: Memo) -> Tensor | None:
-        return squares(self.values, memo)
+        return side_squares(self.values, memo)
 
-    def example(self, start: int, stop: int) -> Tensor:
-        return wide(self.values[start:stop].flatten(1))
+    def each(self) -> int:
+        return self.numel
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
-        flat = self.values if self.values.dim() == 2 else self.values.flatten(1)
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
+        values = wide(self.values[start:stop].flatten(1))
+        return values.clone() if total is None else total.add_(values)
+
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
+        values = whole(self.values)
+        flat = values if values.dim() == 2 else values.flatten(1)
         flat = flat if flat.dtype == total.dtype else flat.to(total.dtype)
+        scale = flat.new_ones(flat.shape[0]) if scale is None else scale
         if total.dim() == 1:
             total.addmv_(flat.t(), scale)
         elif total.is_contiguous():
@@ -96,26 +98,40 @@ class Vector:
         return None
 
     def cleaned(self, good: Tensor) -> Vector:
-        return Vector(zeroed(self.values, good))
+        return Vector(Cleaned(self.values, good))
 
     def small(self) -> bool:
         return True
 
 
-def materialised_squares(pieces: list[Piece], examples: int, device: torch.device, keep: bool) -> tuple[Tensor, Any]:
-    """‖Σ_pieces g_i‖² by multiplying out, chunk by chunk; with `keep`, also all of it as one `Vector`."""
-    numel = pieces[0].numel
-    step = chunk(examples, 4 * numel, device)
-    norms, kept = [], []
+def materialised_squares(
+    gradients: list[list[Piece]], examples: int, device: torch.device
+) -> list[tuple[Tensor, Vector | None]]:
+    """‖Σ_pieces g_i‖² of gradients of one parameter, by multiplying out, chunk by chunk.
+
+    Where all examples' gradients take little memory, also all of them as one `Vector`.
+    """
+    step = chunk(examples, 4 * max(max(p.numel, p.each()) for pieces in gradients for p in pieces), device)
+    room = Room()
+    norms: list[list[Tensor]] = [[] for _ in gradients]
+    kept: list[list[Tensor]] = [[] for _ in gradients]
+    keep = [all(piece.small() for piece in pieces) for pieces in gradients]
     for start in range(0, examples, step):
         stop = min(start + step, examples)
-        gradient = pieces[0].example(start, stop)
-        for piece in pieces[1:]:
-            gradient = gradient + piece.example(start, stop)
-        norms.append(squares(gradient))
-        if keep:
-            kept.append(gradient)
-    norm = norms[0] if len(norms) == 1 else torch.cat(norms)
-    if not keep:
-        return norm, None
-    return norm, Vector(kept[0] if len(kept) == 1 else torch.cat(kept))
+        room.columns.clear()
+        for k, pieces in enumerate(gradients):
+            total = None
+            for piece in pieces:
+                total = piece.example(start, stop, total, room)
+            assert total is not None
+            norms[k].append(squares(total))
+            if keep[k]:
+                kept[k].append(total.clone())
+    return [
+        (joined(norm), Vector(joined(values)) if values else None) for norm, values in zip(norms, kept, strict=True)
+    ]
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Parts of a batch as one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -10,35 +10,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
-from momentree.query.layers.linear import Outer, gram_squares, same, summed_products
+from momentree.query.layers.base import NOT_BATCH, Piece, Vector, joined
+from momentree.query.layers.linear import Outer, gram_squares, summed_products
+from momentree.query.layers.sides import Change, Cleaned, Formed, Mixed, Room, Side, reduced, same, scaled, whole
 from momentree.query.norms import Memo, chunk, wide
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where a kernel of some size looks: `x` is padded already."""
+    """Where a kernel of some size looks. `pads` are as `torch.nn.functional.pad` takes them."""
 
+    pads: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
 
     def patches(self, x: Tensor, out: Sequence[int]) -> Tensor:
-        """What each kernel entry sees: a view `(B, channels, *kernel, *out)` of `x`, no copy."""
+        """What each kernel entry sees: a view `(B, channels, *kernel, *out)` of a padded `x`, no copy."""
         first, channel, *places = x.stride()
         taps = [s * d for s, d in zip(places, self.dilation, strict=True)]
         steps = [s * d for s, d in zip(places, self.stride, strict=True)]
         shape = (x.shape[0], x.shape[1], *self.kernel, *out)
         return x.as_strided(shape, (first, channel, *taps, *steps), x.storage_offset())
 
+    def padded(self, x: Tensor) -> Tensor:
+        return F.pad(x, self.pads) if any(self.pads) else x
+
 
 @dataclass(slots=True, eq=False)
 class Patches:
-    """The weight's gradient of a convolution: padded input `(B, C, *space)`, output gradients `(B, O, *out)`."""
+    """The weight's gradient of a convolution: input `(B, C, *space)`, output gradients `(B, O, *out)`."""
 
-    x: Tensor
-    b: Tensor
+    x: Side
+    b: Side
     shape: torch.Size
     geometry: Geometry
 
@@ -55,15 +60,14 @@ class Patches:
         """How many inputs an output entry sees: channels of a group times the kernel."""
         return self.shape[1:].numel()
 
-    def columns(self, start: int, stop: int, room: Tensor | None = None) -> Tensor:
-        """`(examples · groups, width, places)`: what each output entry sees, copied (into `room`, if it is given)."""
-        patches = self.geometry.patches(wide(self.x[start:stop]), self.b.shape[2:])
+    def columns(self, start: int, stop: int, room: Room) -> Tensor:
+        """`(examples · groups, width, places)`: what each output entry sees, copied."""
+        padded = self.geometry.padded(wide(self.x[start:stop]))
+        patches = self.geometry.patches(padded, self.b.shape[2:])
         shape = ((stop - start) * self.geometry.groups, self.width, self.places)
-        if room is None:
-            return patches.reshape(shape)
-        part = room[: patches.numel()]
-        part.view(patches.shape).copy_(patches)
-        return part.view(shape)
+        copied = room.empty(id(self.x), shape, patches)
+        copied.view(patches.shape).copy_(patches)
+        return copied
 
     def rows(self, start: int, stop: int) -> Tensor:
         """`(examples · groups, outputs of a group, places)`."""
@@ -77,37 +81,38 @@ class Patches:
             return None
         examples = self.x.shape[0]
         step = chunk(examples, 8 * groups * self.places * (self.width + outputs + self.places), self.x.device)
-        norms = []
+        norms, room = [], Room()
         for start in range(0, examples, step):
             stop = min(start + step, examples)
-            a = self.columns(start, stop).transpose(1, 2)
+            a = self.columns(start, stop, room).transpose(1, 2)
             b = self.rows(start, stop).transpose(1, 2)
             norms.append(gram_squares([Outer(a, b)]).view(stop - start, groups).sum(1))
-        return norms[0] if len(norms) == 1 else torch.cat(norms)
+        return joined(norms)
 
-    def example(self, start: int, stop: int) -> Tensor:
-        groups, examples = self.geometry.groups, stop - start
-        each = groups * self.width * self.places
-        step = chunk(examples, 4 * each, self.x.device)
-        kind = wide(self.x[:0]).dtype
-        room = torch.empty(step * each, dtype=kind, device=self.x.device)
-        found = torch.empty(examples, self.numel, dtype=kind, device=self.x.device)
-        for at in range(start, stop, step):
-            end = min(at + step, stop)
-            out = found[at - start : end - start].view((end - at) * groups, -1, self.width)
-            summed_products(self.rows(at, end), self.columns(at, end, room).transpose(1, 2), out)
-        return found
+    def each(self) -> int:
+        return self.geometry.groups * self.width * self.places
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
-        b = self.b.to(total.dtype) * scale.to(total.dtype).view(-1, *[1] * (self.b.dim() - 1))
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
+        if id(self.x) not in room.columns:
+            room.columns[id(self.x)] = self.columns(start, stop, room)
+        columns = room.columns[id(self.x)].transpose(1, 2)
+        rows = self.rows(start, stop)
+        out = None if total is None else total.view(rows.shape[0], rows.shape[1], self.width)
+        return summed_products(rows, columns, out, room).view(stop - start, -1)
+
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
+        b = scaled(whole(self.b).to(total.dtype), scale, isinstance(self.b, Formed))
+        x, pads = whole(self.x).to(total.dtype), self.geometry.pads[::-1]
         dimensions = len(self.geometry.kernel)
+        if pads[::2] != pads[1::2]:
+            x, pads = self.geometry.padded(x), (0,) * len(pads)
         gradient = torch.ops.aten.convolution_backward(
             b,
-            self.x.to(total.dtype),
+            x,
             total,
             None,
             self.geometry.stride,
-            [0] * dimensions,
+            pads[::2],
             self.geometry.dilation,
             False,
             [0] * dimensions,
@@ -119,20 +124,19 @@ class Patches:
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         if not isinstance(other, Patches) or not same(self.x, other.x):
             return None
-        return replace(self, b=mixed(wide(self.b), scale, wide(other.b), other_scale))
+        return replace(self, b=Mixed(self.b, scale, other.b, other_scale))
 
     def cleaned(self, good: Tensor) -> Patches:
-        return replace(self, x=zeroed(self.x, good), b=zeroed(self.b, good))
+        return replace(self, x=Cleaned(self.x, good), b=Cleaned(self.b, good))
 
     def small(self) -> bool:
-        return self.x.shape[0] * self.numel <= (self.x.numel() + self.b.numel()) // 2
+        return self.x.shape[0] * self.numel <= (self.x.shape.numel() + self.b.shape.numel()) // 2
 
 
 @dataclass(slots=True, eq=False)
 class ConvolutionUse:
     edge: Any
     x: Tensor
-    padding: tuple[int, ...]
     shape: torch.Size
     geometry: Geometry
     weight: int | None
@@ -141,30 +145,30 @@ class ConvolutionUse:
     def indices(self) -> list[int]:
         return [i for i in (self.weight, self.bias) if i is not None]
 
-    def padded(self, x: Tensor) -> Tensor:
-        return F.pad(x, self.padding) if any(self.padding) else x
-
     def pieces(self, grad: Tensor) -> list[tuple[int, Piece]]:
         found: list[tuple[int, Piece]] = []
         if self.weight is not None:
-            found.append((self.weight, Patches(self.padded(self.x), grad, self.shape, self.geometry)))
+            found.append((self.weight, Patches(self.x, grad, self.shape, self.geometry)))
         if self.bias is not None:
-            found.append((self.bias, Vector(wide(grad).flatten(2).sum(2))))
+            found.append((self.bias, Vector(reduced(grad, _over_places))))
         return found
 
     def difference(self, other: ConvolutionUse, grad: Tensor, other_grad: Tensor) -> list[tuple[int, Piece]]:
         """As for linear maps: δb with the first input, and the other output gradient with δx."""
-        grad, other_grad = wide(grad), wide(other_grad)
-        change = grad - other_grad
+        change = Change(grad, other_grad)
         found: list[tuple[int, Piece]] = []
         if self.weight is not None:
-            found.append((self.weight, Patches(self.padded(self.x), change, self.shape, self.geometry)))
+            found.append((self.weight, Patches(self.x, change, self.shape, self.geometry)))
             if not same(self.x, other.x):
-                moved = self.padded(wide(self.x) - wide(other.x))
+                moved = Change(self.x, other.x)
                 found.append((self.weight, Patches(moved, other_grad, self.shape, self.geometry)))
         if self.bias is not None:
-            found.append((self.bias, Vector(change.flatten(2).sum(2))))
+            found.append((self.bias, Vector(reduced(change, _over_places))))
         return found
+
+
+def _over_places(x: Tensor) -> Tensor:
+    return x.flatten(2).sum(2)
 
 
 def convolution(
@@ -191,8 +195,8 @@ def convolution(
         both = apart * (size - 1)
         before, after = (both // 2, both - both // 2) if pad is None else (pad, pad)
         pads = [before, after, *pads]
-    geometry = Geometry(kernel, stride, dilation, groups)
-    capture.record(ConvolutionUse, out, input, tuple(pads), weight.shape, geometry, *places)
+    geometry = Geometry(tuple(pads), kernel, stride, dilation, groups)
+    capture.record(ConvolutionUse, out, input, weight.shape, geometry, *places)
 
 
 def _each(value: Any, dimensions: int) -> tuple[int, ...]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, materialised_squares, mixed, zeroed
-from momentree.query.layers.linear import Outer, outer_squares, same
+from momentree.query.layers.base import NOT_BATCH, Piece, materialised_squares
+from momentree.query.layers.linear import Outer, outer_squares
+from momentree.query.layers.sides import Cleaned, Mixed, Room, same, whole
 from momentree.query.norms import Memo, chunk, squares, wide
 
 
@@ -40,22 +41,27 @@ class Lookup:
         total = torch.zeros(examples * places, width, dtype=b.dtype, device=b.device)
         return total.index_add_(0, slot.view(-1), b.reshape(-1, width)).view(examples, places, width)
 
-    def example(self, start: int, stop: int) -> Tensor:
-        index, b = self.index[start:stop], wide(self.b[start:stop])
-        table = torch.zeros(stop - start, self.size, b.shape[-1], dtype=b.dtype, device=b.device)
-        return table.scatter_add_(1, index.unsqueeze(2).expand_as(b), b).flatten(1)
+    def each(self) -> int:
+        return self.numel
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
-        scaled = self.b.to(total.dtype) * scale.to(total.dtype)[:, None, None]
-        total.index_add_(0, self.index.reshape(-1), scaled.flatten(0, 1))
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
+        index, b = self.index[start:stop], wide(self.b[start:stop])
+        table = b.new_zeros(stop - start, self.numel) if total is None else total
+        table.view(stop - start, self.size, -1).scatter_add_(1, index.unsqueeze(2).expand_as(b), b)
+        return table
+
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
+        b = self.b.to(total.dtype)
+        b = b if scale is None else b * scale[:, None, None]
+        total.index_add_(0, self.index.reshape(-1), b.flatten(0, 1))
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         if not isinstance(other, Lookup) or not same(self.index, other.index):
             return None
-        return Lookup(self.index, mixed(wide(self.b), scale, wide(other.b), other_scale), self.size)
+        return Lookup(self.index, whole(Mixed(self.b, scale, other.b, other_scale)), self.size)
 
     def cleaned(self, good: Tensor) -> Lookup:
-        return Lookup(self.index, zeroed(self.b, good), self.size)
+        return Lookup(self.index, whole(Cleaned(self.b, good)), self.size)
 
     def small(self) -> bool:
         return False
@@ -70,10 +76,10 @@ def tied_squares(lookups: list[Lookup], outers: list[Outer]) -> Tensor:
     examples, slots = table.index.shape
     own = outer_squares(outers, {})
     if own is None:
-        own, _ = materialised_squares(list(outers), examples, table.b.device, keep=False)
+        ((own, _),) = materialised_squares([list(outers)], examples, table.b.device)
     total = squares(table.gathered()) + own
     for outer in outers:
-        a, b = (x if x.dim() == 3 else x.unsqueeze(1) for x in (outer.right(), outer.left()))
+        a, b = (x if x.dim() == 3 else x.unsqueeze(1) for x in (whole(outer.right()), whole(outer.left())))
         row = 8 * (a.shape[1] * (a.shape[2] + 2 * slots) + slots * a.shape[2])
         step = chunk(examples, row, a.device)
         for start in range(0, examples, step):

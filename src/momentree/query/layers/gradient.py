@@ -10,6 +10,7 @@ from torch import Tensor
 from momentree.query.layers.base import Piece, Vector, materialised_squares
 from momentree.query.layers.embedding import Lookup, merged, tied_squares
 from momentree.query.layers.linear import Outer, outer_squares
+from momentree.query.layers.sides import whole
 from momentree.query.layers.views import Viewed, apart
 from momentree.query.norms import Memo
 
@@ -25,8 +26,10 @@ class Gradient:
 
         Gradients that are small once multiplied out replace their pieces, so that adding them up is nearly free.
         """
-        if not self.pieces:
-            return None
+        return measured([self], memo, examples, device)[0]
+
+    def closed(self, memo: Memo, examples: int, device: torch.device) -> Tensor | None:
+        """The same where it takes no multiplying out, otherwise None."""
         if len(self.pieces) > _MANY:
             self.pieces = _joined(self.pieces)
         closed = self.pieces[0].squares(memo) if len(self.pieces) == 1 else _closed(self.pieces, memo)
@@ -37,15 +40,25 @@ class Gradient:
         if groups is not None:
             parts = [Gradient(group).squares({}, examples, device) for group in groups]
             return torch.stack([part for part in parts if part is not None]).sum(0)
-        norm, kept = materialised_squares(self.pieces, examples, device, all(p.small() for p in self.pieces))
-        if kept is not None:
-            self.pieces = [kept]
-        return norm
+        return None
 
-    def add_(self, total: Tensor, scale: Tensor, good: Tensor | None) -> None:
+    def add_(self, total: Tensor, scale: Tensor | None, good: Tensor | None) -> None:
         """`total += Σ_i scale_i g_i`; with `good`, the other examples add exact zeros whatever they hold."""
         for piece in self.pieces:
             (piece if good is None else piece.cleaned(good)).add_(total, scale)
+
+
+def measured(gradients: list[Gradient], memo: Memo, examples: int, device: torch.device) -> list[Tensor | None]:
+    """`squares` of several gradients of one parameter; what they have in common is worked out once."""
+    found = [gradient.closed(memo, examples, device) if gradient.pieces else None for gradient in gradients]
+    left = [k for k, gradient in enumerate(gradients) if gradient.pieces and found[k] is None]
+    if left:
+        norms = materialised_squares([gradients[k].pieces for k in left], examples, device)
+        for k, (norm, kept) in zip(left, norms, strict=True):
+            found[k] = norm
+            if kept is not None:
+                gradients[k].pieces = [kept]
+    return found
 
 
 _MANY = 4
@@ -59,11 +72,11 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
         outers = [p for p in pieces if isinstance(p, Outer) and p.transposed is transposed]
         if outers:
             a, b = (
-                [x if x.dim() == 3 else x.unsqueeze(1) for x in side]
+                [x if x.dim() == 3 else x.unsqueeze(1) for x in map(whole, side)]
                 for side in zip(*[(p.a, p.b) for p in outers], strict=True)
             )
             found.append(Outer(torch.cat(a, 1), torch.cat(b, 1), transposed))
-    vectors = [p.values for p in pieces if isinstance(p, Vector)]
+    vectors = [whole(p.values) for p in pieces if isinstance(p, Vector)]
     if vectors:
         found.append(Vector(torch.stack(vectors).sum(0)))
     return found
@@ -78,7 +91,7 @@ def add_both_(
         for other in left:
             both = piece.joined(scale, other, other_scale)
             if both is not None:
-                Gradient([both]).add_(total, torch.ones_like(scale), good)
+                Gradient([both]).add_(total, None, good)
                 left = [p for p in left if p is not other]
                 break
         else:
@@ -99,5 +112,5 @@ def _closed(pieces: list[Piece], memo: Memo) -> Tensor | None:
     if lookups and len(lookups) + len(outers) == len(pieces):
         return tied_squares(lookups, outers)
     if len(vectors) == len(pieces):
-        return Vector(torch.stack([v.values for v in vectors]).sum(0)).squares({})
+        return Vector(torch.stack([whole(v.values) for v in vectors]).sum(0)).squares({})
     return None

@@ -8,7 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from momentree.query.layers.base import NOT_BATCH, Piece, Vector, mixed, zeroed
+from momentree.query.layers.base import NOT_BATCH, Piece, Vector, joined
+from momentree.query.layers.sides import (
+    Change,
+    Cleaned,
+    Formed,
+    Mixed,
+    Room,
+    Side,
+    reduced,
+    same,
+    scaled,
+    side_squares,
+    taken,
+    whole,
+)
 from momentree.query.norms import BLOCK, Memo, chunk, squares, wide
 
 
@@ -16,80 +30,96 @@ from momentree.query.norms import BLOCK, Memo, chunk, squares, wide
 class Outer:
     """Σ_t b_t a_tᵀ, or its transpose for a weight that is used as `x @ W`. Either `(B, in)` or `(B, T, in)`."""
 
-    a: Tensor
-    b: Tensor
+    a: Side
+    b: Side
     transposed: bool = False
 
     @property
     def places(self) -> int:
-        return 1 if self.a.dim() == 2 else self.a.shape[1]
+        return 1 if len(self.a.shape) == 2 else self.a.shape[1]
 
     @property
     def numel(self) -> int:
         return self.a.shape[-1] * self.b.shape[-1]
 
-    def left(self) -> Tensor:
+    def left(self) -> Side:
         return self.a if self.transposed else self.b
 
-    def right(self) -> Tensor:
+    def right(self) -> Side:
         return self.b if self.transposed else self.a
 
     def squares(self, memo: Memo) -> Tensor | None:
         if self.places == 1:
-            return squares(self.a, memo) * squares(self.b, memo)
+            return side_squares(self.a, memo) * side_squares(self.b, memo)
         return gram_squares([self]) if self.prefers_gram() else None
 
     def prefers_gram(self) -> bool:
         wide_sides = self.a.shape[-1] + self.b.shape[-1]
         return 3 * self.places * wide_sides < self.numel
 
-    def example(self, start: int, stop: int) -> Tensor:
+    def each(self) -> int:
+        return self.places * (self.a.shape[-1] + self.b.shape[-1])
+
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
         left, right = wide(self.left()[start:stop]), wide(self.right()[start:stop])
         if self.places == 1:
             left, right = left.reshape(stop - start, 1, -1), right.reshape(stop - start, 1, -1)
-        return summed_products(left.transpose(1, 2), right).flatten(1)
+        out = None if total is None else total.view(stop - start, left.shape[-1], right.shape[-1])
+        return summed_products(left.transpose(1, 2), right, out, room).view(stop - start, -1)
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
         left, right, kind = self.left(), self.right(), total.dtype
-        scale = scale.to(kind)
         fewer = left.shape[-1] <= right.shape[-1]
-        if self.a.dim() == 2:
+        if len(self.a.shape) == 2:
+            one, two = whole(left), whole(right)
             if fewer:
-                total.addmm_((left * scale[:, None]).t(), right.to(kind))
+                one = scaled(one, scale, isinstance(left, Formed))
             else:
-                total.addmm_(left.to(kind).t(), right * scale[:, None])
+                two = scaled(two, scale, isinstance(right, Formed))
+            total.addmm_(one.to(kind).t(), two.to(kind))
             return
         examples = self.a.shape[0]
         row = self.places * min(left.shape[-1], right.shape[-1]) * total.element_size()
         longest = 4 * BLOCK  # rows of one product: float32 chains stay short
         step = min(chunk(examples, row, total.device), max(1, longest // self.places))
         for start in range(0, examples, step):
-            c = scale[start : start + step, None, None]
+            stop = min(start + step, examples)
+            one, two = taken(left, start, stop), taken(right, start, stop)
+            c = None if scale is None else scale[start:stop]
+            if fewer:
+                one = scaled(one, c, isinstance(left, Formed))
+            else:
+                two = scaled(two, c, isinstance(right, Formed))
+            one, two = one.to(kind), two.to(kind)
             for place in range(0, self.places, longest):
-                part = slice(start, start + step), slice(place, place + longest)
-                one, two = left[part], right[part]
-                one, two = (one * c, two.to(kind)) if fewer else (one.to(kind), two * c)
-                total.addmm_(one.flatten(0, 1).t(), two.flatten(0, 1))
+                part = slice(place, place + longest)
+                total.addmm_(one[:, part].flatten(0, 1).t(), two[:, part].flatten(0, 1))
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
         if not isinstance(other, Outer) or self.transposed != other.transposed or not same(self.a, other.a):
             return None
-        return Outer(self.a, mixed(wide(self.b), scale, wide(other.b), other_scale), self.transposed)
+        return Outer(self.a, Mixed(self.b, scale, other.b, other_scale), self.transposed)
 
     def cleaned(self, good: Tensor) -> Outer:
-        return Outer(zeroed(self.a, good), zeroed(self.b, good), self.transposed)
+        return Outer(Cleaned(self.a, good), Cleaned(self.b, good), self.transposed)
 
     def small(self) -> bool:
-        return self.places > 1 and self.a.shape[0] * self.numel <= (self.a.numel() + self.b.numel()) // 2
+        return self.places > 1 and self.a.shape[0] * self.numel <= (self.a.shape.numel() + self.b.shape.numel()) // 2
 
 
-def summed_products(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """`left @ right` for every example, over at most `BLOCK` places at a time: a longer float32 chain may lose 1%."""
-    places = right.shape[1]
-    total = torch.bmm(left[:, :, :BLOCK], right[:, :BLOCK], out=out)
-    for start in range(BLOCK, places, BLOCK):
-        total += torch.bmm(left[:, :, start : start + BLOCK], right[:, start : start + BLOCK])
-    return total
+def summed_products(left: Tensor, right: Tensor, total: Tensor | None, room: Room) -> Tensor:
+    """`left @ right` for every example, over at most `BLOCK` places at a time: a longer float32 chain may lose 1%.
+
+    Added to `total`, if it is given.
+    """
+    if total is not None and 4 * right.shape[1] <= BLOCK:  # of four pieces at most: their chains may be one
+        return total.baddbmm_(left, right)
+    shape = (left.shape[0], left.shape[1], right.shape[2])
+    found = room.empty(total is None, shape, left)
+    torch.bmm(left[:, :, :BLOCK], right[:, :BLOCK], out=found)
+    for start in range(BLOCK, right.shape[1], BLOCK):
+        found += torch.bmm(left[:, :, start : start + BLOCK], right[:, start : start + BLOCK])
+    return found if total is None else total.add_(found)
 
 
 def gram_squares(pieces: list[Outer]) -> Tensor:
@@ -97,8 +127,8 @@ def gram_squares(pieces: list[Outer]) -> Tensor:
     first = pieces[0]
     examples = first.a.shape[0]
     if all(piece.places == 1 for piece in pieces):
-        a = [p.a.reshape(examples, -1).double() for p in pieces]
-        b = [p.b.reshape(examples, -1).double() for p in pieces]
+        a = [whole(p.a).reshape(examples, -1).double() for p in pieces]
+        b = [whole(p.b).reshape(examples, -1).double() for p in pieces]
         total = squares(a[0]) * squares(b[0])
         for i in range(1, len(pieces)):
             total += squares(a[i]) * squares(b[i])
@@ -115,26 +145,44 @@ def gram_squares(pieces: list[Outer]) -> Tensor:
         inner = torch.bmm(a_part, a_part.transpose(1, 2))
         inner *= torch.bmm(b_part, b_part.transpose(1, 2))
         norms.append(inner.sum((1, 2)).clamp(min=0))
-    return norms[0] if len(norms) == 1 else torch.cat(norms)
+    return joined(norms)
 
 
-def _joined(tensors: list[Tensor], start: int, step: int) -> Tensor:
-    parts = [x[start : start + step].double() for x in tensors]
+def _joined(sides: list[Side], start: int, step: int) -> Tensor:
+    parts = [x[start : start + step].double() for x in sides]
     parts = [x if x.dim() == 3 else x.unsqueeze(1) for x in parts]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def _pair_squares(one: Outer, two: Outer, memo: Memo) -> Tensor | None:
     """‖b₁a₁ᵀ + b₂a₂ᵀ‖² in float32, unless the two cancel so far that it would lose more than a digit."""
-    own = squares(one.a, memo) * squares(one.b, memo) + squares(two.a, memo) * squares(two.b, memo)
-    cross = (one.a * two.a).sum(1).double() * (one.b * two.b).sum(1)
-    total = own.add(cross, alpha=2)
+    inner = _inner(two.a, one.a, memo).double() * _inner(one.b, two.b, memo)
+    own = side_squares(one.a, memo) * side_squares(one.b, memo)
+    own.addcmul_(side_squares(two.a, memo), side_squares(two.b, memo))
+    total = own.add(inner, alpha=2)
     return None if bool((total < 0.1 * own).any()) else total
+
+
+def _inner(x: Side, y: Side, memo: Memo) -> Tensor:
+    """⟨x_i, y_i⟩ for every example, with `x` formed once for it and for its own norm."""
+    formed, other = wide(whole(x)), wide(whole(y))
+    if id(x) not in memo:
+        memo[id(x)] = x, squares(formed)
+    return scaled_by(formed, other, isinstance(x, Formed)).sum(1)
+
+
+def scaled_by(x: Tensor, y: Tensor, own: bool) -> Tensor:
+    """x·y entry by entry, in place where `x` is the caller's own."""
+    return x.mul_(y) if own else x * y
 
 
 def outer_squares(pieces: list[Outer], memo: Memo) -> Tensor | None:
     """The norm of the *sum* over several uses, where Gram matrices are the cheaper way."""
-    if len(pieces) == 2 and pieces[0].a.device.type == "cpu" and all(p.a.dim() == 2 for p in pieces):
+    if (
+        len(pieces) == 2
+        and pieces[0].a.device.type == "cpu"
+        and all(p.places == 1 and len(p.a.shape) == 2 for p in pieces)
+    ):
         total = _pair_squares(pieces[0], pieces[1], memo)
         if total is not None:
             return total
@@ -168,21 +216,20 @@ class LinearUse:
 
     def difference(self, other: LinearUse, grad: Tensor, other_grad: Tensor) -> list[tuple[int, Piece]]:
         """b₁a₁ᵀ - b₂a₂ᵀ = δb·a₁ᵀ + b₂·δaᵀ, with δa and δb formed first."""
-        b, other_b = wide(self.rows(grad)), wide(other.rows(other_grad))
-        change = b - other_b
+        other_b = other.rows(other_grad)
+        change = Change(self.rows(grad), other_b)
         found: list[tuple[int, Piece]] = []
         if self.weight is not None:
             found.append((self.weight, Outer(self.a, change, self.transposed)))
             if not same(self.a, other.a):
-                found.append((self.weight, Outer(wide(self.a) - wide(other.a), other_b, self.transposed)))
+                found.append((self.weight, Outer(Change(self.a, other.a), other_b, self.transposed)))
         if self.bias is not None:
-            found.append((self.bias, Vector(change if change.dim() == 2 else change.sum(1))))
+            found.append((self.bias, Vector(change if len(change.shape) == 2 else reduced(change, _over_places))))
         return found
 
 
-def same(x: Tensor, y: Tensor) -> bool:
-    """Whether both are one and the same memory, so that their difference is exactly zero without looking."""
-    return x is y or (x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride())
+def _over_places(x: Tensor) -> Tensor:
+    return x.sum(1)
 
 
 def linear(capture: Any, out: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:

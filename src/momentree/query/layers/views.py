@@ -14,6 +14,7 @@ from torch import Tensor
 
 from momentree.query.layers.base import Piece
 from momentree.query.layers.linear import Outer
+from momentree.query.layers.sides import Room
 from momentree.query.norms import Memo
 
 
@@ -65,14 +66,18 @@ class Viewed:
     def squares(self, memo: Memo) -> Tensor | None:
         return self.inner.squares(memo)
 
-    def example(self, start: int, stop: int) -> Tensor:
-        part = self.inner.example(start, stop)
-        whole = torch.zeros(stop - start, self.numel, dtype=part.dtype, device=part.device)
-        shape, stride = (stop - start, *self.view.shape), (self.numel, *self.view.stride)
-        whole.as_strided(shape, stride, self.view.offset).copy_(part.view(shape))
-        return whole
+    def each(self) -> int:
+        return self.inner.each()
 
-    def add_(self, total: Tensor, scale: Tensor) -> None:
+    def example(self, start: int, stop: int, total: Tensor | None, room: Room) -> Tensor:
+        part = self.inner.example(start, stop, None, Room())  # the room may hold the total
+        total = part.new_zeros(stop - start, self.numel) if total is None else total
+        shape, stride = (stop - start, *self.view.shape), (self.numel, *self.view.stride)
+        view = total.as_strided(shape, stride, total.storage_offset() + self.view.offset)
+        view += part.view(shape)
+        return total
+
+    def add_(self, total: Tensor, scale: Tensor | None) -> None:
         self.inner.add_(self.view.of(total), scale)
 
     def joined(self, scale: Tensor, other: Piece, other_scale: Tensor) -> Piece | None:
