@@ -106,6 +106,37 @@ def _dense(rows: list[dict[tuple[str, int, int], float]], noise: Callable[[str, 
     return out
 
 
+def all_facts(plan: Plan, *, alternatives: bool) -> dict[str, Any]:
+    """What `Plan.to_dict` gives: settings, figures, reasons; the other strategies if wanted, which takes longer."""
+    facts: dict[str, Any] = {
+        "algorithm": plan.algorithm,
+        "order": plan.order.name,
+        "strategy": plan.strategy.name,
+        "adjacency": plan.adjacency,
+        "examples": plan.examples,
+        "dimension": plan.dimension,
+        "batch_size": plan.batch_size,
+        "steps_per_epoch": plan.steps_per_epoch,
+        "epochs": plan.epochs,
+        "steps": plan.steps,
+        "momentum": plan.momentum,
+        "clip": plan.clip,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "seed": plan.seed,
+        "learning_rate": plan.learning_rate,
+    }
+    facts |= figures(plan)
+    facts["strategy_reason"] = plan.strategy_reason
+    facts["strategy_facts"] = plan.strategy.describe()
+    facts["entitlement"] = plan.entitlement
+    if alternatives:
+        facts["alternatives"] = other_strategies(plan)
+    facts["paper"] = paper_figures(plan)
+    facts["warnings"] = list(plan.warnings)
+    return facts
+
+
 def figures(plan: Plan) -> dict[str, Any]:
     """The plan's own figures."""
     bracket = plan.bracket
@@ -132,7 +163,7 @@ def figures(plan: Plan) -> dict[str, Any]:
     }
 
 
-def alternatives(plan: Plan) -> list[dict[str, Any]]:
+def other_strategies(plan: Plan) -> list[dict[str, Any]]:
     """The other strategies that fit the order, each at the σ that gives the same (ε, δ).
 
     Where the order is amplified every strategy has a loss distribution of its own, and that σ is an estimate, certified

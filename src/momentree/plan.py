@@ -23,8 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from momentree import order as orders
 from momentree.errors import NoProofError, whole
-from momentree.figures import alternatives as other_strategies
-from momentree.figures import figures, paper_figures
+from momentree.figures import all_facts
 from momentree.order.base import Order, Shape
 from momentree.presets import ALGORITHMS, Algorithm
 from momentree.privacy.account import Account, Bracket, epsilon_within
@@ -40,6 +39,7 @@ from momentree.privacy.settle import Settled, settled_account, settled_calibrati
 from momentree.public import PublicNumbers
 from momentree.request import Request
 from momentree.sampled_choice import candidates as sampled_candidates
+from momentree.sampled_choice import widest_band
 from momentree.strategy.base import Array, Strategy
 from momentree.strategy.build import make
 from momentree.strategy.choose import DEFAULT_BUDGET, Candidate, compare, explain
@@ -49,8 +49,6 @@ from momentree.update.schedule import Schedule
 
 if TYPE_CHECKING:
     from momentree.training.loop import Run
-
-WIDEST_BAND = 16
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class Plan(PublicNumbers):
             if self.request.band is not None:
                 name = "bsr"  # the one that a band was asked for
             elif self.request.epsilon is None or self.order.name == "poisson":
-                return self._banded()
+                return widest_band(self)
         if name == "auto":
             best, why = explain(self.setting, self.candidates, self.budget_vectors)
             return best.strategy, why
@@ -161,16 +159,6 @@ class Plan(PublicNumbers):
     def amplified(self) -> bool:
         """Whether the account is a loss distribution over secret places instead of a worst case."""
         return self.order.participation == "amplified"
-
-    def _banded(self) -> tuple[Strategy, str]:
-        """A band as wide as order and memory allow, where no ε says at what privacy to compare."""
-        if self.order.name == "poisson":
-            return make("identity", self.setting, self.kept_place), "the only one that poisson has an account for"
-        widest = self.request.parts if self.order.name == "cyclic-poisson" else self.steps_per_epoch
-        band = min(widest or 1, self.budget_vectors + 1, WIDEST_BAND)
-        setting = replace(self.setting, band=min(band, self.steps))
-        why = f"a band of {band}, the widest that order, budget and a cap of {WIDEST_BAND} allow; none were compared"
-        return make("bsr", setting, self.kept_place), why
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -340,33 +328,7 @@ class Plan(PublicNumbers):
 
     def to_dict(self, *, alternatives: bool = True) -> dict[str, Any]:
         """Everything public about the plan, as `momentree plan --json` prints it; the other strategies if wanted."""
-        facts: dict[str, Any] = {
-            "algorithm": self.algorithm,
-            "order": self.order.name,
-            "strategy": self.strategy.name,
-            "adjacency": self.adjacency,
-            "examples": self.examples,
-            "dimension": self.dimension,
-            "batch_size": self.batch_size,
-            "steps_per_epoch": self.steps_per_epoch,
-            "epochs": self.epochs,
-            "steps": self.steps,
-            "momentum": self.momentum,
-            "clip": self.clip,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "seed": self.seed,
-            "learning_rate": self.learning_rate,
-        }
-        facts |= figures(self)
-        facts["strategy_reason"] = self.strategy_reason
-        facts["strategy_facts"] = self.strategy.describe()
-        facts["entitlement"] = self.entitlement
-        if alternatives:
-            facts["alternatives"] = other_strategies(self)
-        facts["paper"] = paper_figures(self)
-        facts["warnings"] = list(self.warnings)
-        return facts
+        return all_facts(self, alternatives=alternatives)
 
     def digest(self) -> str:
         """SHA-256 of everything the release depends on: two plans with equal digests release the same stream."""

@@ -1,4 +1,4 @@
-"""Strategies side by side under an amplified order, where no sensitivity ranks them: each has an account of its own.
+"""Which strategy under an amplified order, where no sensitivity ranks them: each has an account of its own.
 
 A candidate's `scale` is the σ that it is likely to need (`privacy/rough.py`), right to a few per cent; the chosen one's
 is calibrated and certified afterwards, so a wrong guess costs accuracy and never privacy.
@@ -15,6 +15,7 @@ from momentree.order import CyclicPoisson, Poisson, RandomAllocation
 from momentree.privacy.entitlement import entitlement
 from momentree.privacy.gaussian import largest_mu
 from momentree.privacy.rough import rough_noise
+from momentree.strategy.base import Strategy
 from momentree.strategy.build import make
 from momentree.strategy.choose import Candidate
 from momentree.strategy.error import rms_error
@@ -24,9 +25,22 @@ from momentree.strategy.setting import Setting
 if TYPE_CHECKING:
     from momentree.plan import Plan
 
+WIDEST_BAND = 16
+"""Of a band that nothing was compared with."""
 BANDS = (2, 3, 5, 9, 16, 33)
 WIDE = 65
 """Beyond this many diagonals a band is compared only where memory allows it and an epoch is as long."""
+
+
+def widest_band(plan: Plan) -> tuple[Strategy, str]:
+    """A band as wide as order and memory allow, and why: where no ε says at what privacy to compare."""
+    if isinstance(plan.order, Poisson):
+        return make("identity", plan.setting, plan.kept_place), "the only one that poisson has an account for"
+    widest = plan.order.parts if isinstance(plan.order, CyclicPoisson) else plan.steps_per_epoch
+    band = min(widest, plan.budget_vectors + 1, WIDEST_BAND)
+    setting = replace(plan.setting, band=min(band, plan.steps))
+    why = f"a band of {band}, the widest that order, budget and a cap of {WIDEST_BAND} allow; none were compared"
+    return make("bsr", setting, plan.kept_place), why
 
 
 def candidates(plan: Plan, epsilon: float) -> list[Candidate]:

@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise InputError("noise-multiplier is missing: account needs it (plan finds it from --epsilon)")
     if parsed.command == "account" and "epsilon" in facts:
         raise InputError("epsilon is what account answers: leave --epsilon out, or use plan")
-    if getattr(parsed, "batch_sizes", None):
+    if getattr(parsed, "batch_sizes", None) is not None:
         _check_own_loader(facts, parsed.batch_sizes)
     plan = Plan(**facts)
     for warning in plan.warnings:
@@ -102,12 +102,14 @@ def describe(plan: Any) -> str:
 
 def _account_lines(plan: Any) -> list[str]:
     """How an amplified ε was found, where there is a choice."""
+    from momentree.privacy.account import rounded_up
+
     if plan.computed is None:
         return []
     if plan.computed is plan.account:
         return ["  account      computed without sampling"]
-    certain = plan.computed.upper_epsilon(plan.delta)
-    return [f"  account      certified on a random sample; computed without one, epsilon is at most {certain:.4g}"]
+    certain = rounded_up(plan.computed.upper_epsilon(plan.delta))
+    return [f"  account      certified on a random sample; computed without one, epsilon is at most {certain}"]
 
 
 def _sensitivity_line(facts: dict[str, Any]) -> str:

@@ -247,7 +247,7 @@ class NoiseStream:
         return [buffer if len(buffer) == size else buffer[:size] for buffer in kept[:count]]
 
     def _operand(self, tensor: Tensor) -> Any:
-        """What `_sum` computes with: numpy's view on the CPU, whose operations cost half of what torch's do to call."""
+        """What sums work on: numpy's view on the CPU, whose operations cost half of what torch's do to call."""
         return tensor.numpy() if self._on_cpu else tensor
 
     def _targets(self, blocks: Sequence[Tensor]) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
