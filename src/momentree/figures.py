@@ -180,7 +180,7 @@ def other_strategies(plan: Plan) -> list[dict[str, Any]]:
 def paper_figures(plan: Plan) -> dict[str, Any] | None:
     """The paper's own constants for these N, d, ε, δ, G, L, R, for the two algorithms that are the paper's.
 
-    G is the clip unless a Lipschitz constant was given. `this_run` puts the printed noise beside the exact one.
+    G is the clip unless a Lipschitz constant was given.
     """
     request, epsilon = plan.request, plan.bracket.upper
     if plan.algorithm not in ("dp-nsgd", "sr-nsgd") or epsilon <= 0:

@@ -1,4 +1,4 @@
-"""Accounts of secret places without sampling: the least of what three kinds of proof say.
+"""Accounts of secret places without sampling: the least of what several kinds of proof say.
 
 For one secret place of n kept in every epoch, and for one an epoch where epochs share no row (restarts). Both
 directions of the dominating pair are bounded by each of
