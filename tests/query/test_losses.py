@@ -102,9 +102,37 @@ def test_shapes_and_labels_that_a_closed_form_does_not_cover():
     assert of_labels(LOGITS, VALUES) is None  # probabilities for labels
     assert of_labels(LOGITS, LABELS[:3]) is None
     assert of_entries(LOGITS, VALUES[:, :1]) is None
-    for label in (4, -1, -3):
-        with pytest.raises(RuntimeError, match="out of bounds"):
-            of_labels(LOGITS, torch.full((6,), label))
+
+
+@pytest.mark.parametrize("label", [4, -1, -3, 2**40])
+def test_a_label_out_of_range_takes_its_example_out_and_no_other(label):
+    for name in ("cross_entropy", "summed", "pixels", "smoothed", "nll", "many classes", "ignored"):
+        loss, outputs, targets = KNOWN[name] if name in KNOWN else CLOSED[name]
+        label = 99 if label == 4 else label
+        wrong = targets.clone()
+        wrong[1].view(-1)[0] = label
+        outputs = outputs.clone().requires_grad_()
+        each, _ = per_example(loss, private=True)
+        (got,) = torch.autograd.grad(each(outputs, wrong).sum(), outputs)
+        (want,) = torch.autograd.grad(each(outputs, targets).sum(), outputs)
+        assert float(got[1].abs().max()) == 0.0 < float(want[1].abs().max()) or name == "ignored"
+        want[1] = 0
+        assert torch.equal(got, want)
+        if slopes(loss) is not None:
+            assert torch.allclose(slopes(loss)(outputs.detach(), wrong), want, atol=1e-6)
+            assert float(slopes(loss)(outputs.detach(), wrong)[1].abs().max()) == 0.0
+
+
+def test_outputs_that_are_no_probabilities_take_their_example_out():
+    outputs = LOGITS.sigmoid()
+    outputs[2, 1], outputs[4, 0] = float("nan"), 1.5
+    outputs.requires_grad_()
+    each, _ = per_example(F.binary_cross_entropy, private=True)
+    (got,) = torch.autograd.grad(each(outputs, VALUES).sum(), outputs)
+    whole = LOGITS.sigmoid().requires_grad_()
+    (want,) = torch.autograd.grad(each(whole, VALUES).sum(), whole)
+    want[[2, 4]] = 0
+    assert torch.equal(got, want)
 
 
 def test_class_weights_count_and_are_not_divided_away():

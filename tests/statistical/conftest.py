@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("momentree.plan.other_strategies", lambda plan: [])
+    monkeypatch.setattr("momentree.figures.other_strategies", lambda plan: [])
     monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -16,6 +16,7 @@ from momentree.query.losses import Loss, leading
 from momentree.query.norms import Memo, full_precision, margin
 from momentree.query.probe import probe
 from momentree.query.randomness import Rows
+from momentree.query.unusable import passes
 
 Mode = Literal["flat", "per-layer", "automatic"]
 MODES: tuple[Mode, ...] = ("flat", "per-layer", "automatic")
@@ -27,8 +28,9 @@ class ClippedGradients:
     Guarantee: what one example adds to the sum has norm at most `clip`, in real arithmetic, whatever its data
     (`momentree.query.norms` argues the rounding). So the sum moves by at most `clip` when an example is zeroed out,
     added or removed, and by at most `2·clip` when one is replaced by another. Rows with weight 0 add exactly nothing,
-    and neither do examples whose gradient is not finite. Public: the shapes of a batch, the clip. Never divided by
-    anything here: the sum is for the caller to divide by the public batch size.
+    and neither do examples whose gradient is not finite, or on which the model or its loss fails (`unusable.py`).
+    Public: the shapes of a batch, the clip. Never divided by anything here: the sum is for the caller to divide by the
+    public batch size.
 
     `mode`: `flat` scales an example's whole gradient to at most the clip. `per-layer` clips each of K layers to
     `clip/√K`. `automatic` scales every gradient by `clip / (norm + 0.01)` (AUTO-S).
@@ -107,11 +109,14 @@ class ClippedGradients:
         for part in engine.parts(examples):
             batch, labels = taken((inputs, targets), part, examples)
             count = part.stop - part.start
-            done = engine.run(batch, labels, count, keys if count == examples else keys_of(keys, part))
+            own = keys if count == examples else keys_of(keys, part)
+            found, counts = passes(engine, batch, labels, count, own, [None], None if real is None else real[part])
+            if not found:
+                continue
             with torch.no_grad(), full_precision(device):
-                gradients, memo = engine.gradients(done), Memo()
+                gradients, memo = engine.gradients(found[0]), Memo()
                 norms = [gradient.squares(memo, count, device) for gradient in gradients]
-                factor, good = scales(norms, self._clip, None if real is None else real[part], count, device)
+                factor, good = scales(norms, self._clip, counts, count, device)
                 add_scaled_(sums, gradients, self._clip, factor, good)
 
     def sensitivity(self, adjacency: Adjacency) -> float:

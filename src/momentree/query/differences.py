@@ -28,6 +28,7 @@ from momentree.query.losses import Loss, leading
 from momentree.query.norms import Memo, full_precision, margin
 from momentree.query.probe import probe
 from momentree.query.randomness import Rows
+from momentree.query.unusable import passes
 
 Part = Literal["gradient", "difference", "lagged"]
 PARTS: tuple[Part, ...] = ("gradient", "difference", "lagged")
@@ -220,13 +221,10 @@ class ClippedDifferences:
             batch, labels = taken((inputs, targets), part, examples)
             count = part.stop - part.start
             own = keys if count == examples else keys_of(keys, part)
-            while True:
-                known = len(engine.others)
-                passes = [engine.run(batch, labels, count, own, point) for point in points]
-                if len(engine.others) == known:
-                    break
-            with torch.no_grad(), full_precision(device):
-                yield _Run(engine, passes, None if real is None else real[part], count, device)
+            found, counts = passes(engine, batch, labels, count, own, points, None if real is None else real[part])
+            if found:
+                with torch.no_grad(), full_precision(device):
+                    yield _Run(engine, found, counts, count, device)
 
     def _add(self, sums: Sequence[Tensor], found: list[Gradient], clip: Clip, run: _Run) -> None:
         _matches(sums, self.parameters)

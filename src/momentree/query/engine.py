@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from momentree.errors import InputError, MomentreeError
+from momentree.errors import InputError
 from momentree.query.capture import Capture
 from momentree.query.functional import by_function
 from momentree.query.layers.base import Piece, Use, Vector
@@ -56,13 +56,15 @@ class Engine:
         self.slopes: Slopes | None = None
         self.known_loss = False
         if loss is not None:
-            self.losses, self.known_loss = per_example(loss)
+            self.losses, self.known_loss = per_example(loss, private=True)
             self.slopes = slopes(loss)
         self.others: dict[int, str] = {}
         """Parameters that torch.func does, and why."""
         if loss_of_batch is not None:
             self.others = dict.fromkeys(range(len(named)), "loss_of_batch")
         self.one_by_one = False
+        self.made_up: tuple[tuple[Any, Any], Tensor] | None = None
+        """What the model was probed on: (inputs, targets), and the examples' keys."""
         self.captured_bytes = 0
         """About how much one example's layer inputs and output gradients take; known once the model was probed."""
 
@@ -89,17 +91,6 @@ class Engine:
 
     def run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None = None) -> Pass:
         """One forward and one backward pass at the parameters, or at `values` in their place."""
-        try:
-            return self._run(inputs, targets, examples, keys, values)
-        except (MomentreeError, torch.cuda.OutOfMemoryError):
-            raise
-        except Exception as error:
-            raise InputError(
-                f"the model or its loss failed with {type(error).__name__} on private rows; its message is withheld: "
-                "it may hold their values. Labels and tokens have to be in range; try made-up rows of these shapes"
-            ) from None
-
-    def _run(self, inputs: Any, targets: Any, examples: int, keys: Keys, values: Sequence[Tensor] | None) -> Pass:
         while True:
             known = len(self.others)
             done = self._captured(inputs, targets, examples, keys, values)

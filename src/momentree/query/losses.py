@@ -49,9 +49,13 @@ _MODULES: dict[type[nn.Module], Any] = {
 }
 
 
-def per_example(loss: Loss) -> tuple[Loss, bool]:
-    """A function of (outputs, targets) that gives one loss an example; and whether `loss` is one of torch's own."""
-    known = _known(loss)
+def per_example(loss: Loss, *, private: bool = False) -> tuple[Loss, bool]:
+    """A function of (outputs, targets) that gives one loss an example; and whether `loss` is one of torch's own.
+
+    `private`: an example whose label one of torch's own losses would refuse has loss and gradient zero. Nobody may
+    learn of it, and a GPU could not go on after the refusal.
+    """
+    known = _known(loss, private)
     if known is not None:
         return known, True
 
@@ -119,7 +123,7 @@ def _described(loss: Any) -> _Described | None:
     return found
 
 
-def _known(loss: Any) -> Loss | None:
+def _known(loss: Any, private: bool) -> Loss | None:
     """The short way for torch's own losses, or None."""
     facts = _described(loss)
     if facts is None:
@@ -132,6 +136,8 @@ def _known(loss: Any) -> Loss | None:
                 f"the loss got outputs of shape {tuple(output.shape)} and targets of shape {tuple(target.shape)}: "
                 "broadcasting them would couple examples; give both the same shape"
             )
+        if private:
+            output, target = _spared(facts, output, target)
         entries = facts.raw(output, target)
         if entries.dim() == 1:
             return entries
@@ -144,6 +150,16 @@ def _known(loss: Any) -> Loss | None:
         return entries.mean(1)
 
     return each
+
+
+def _spared(facts: _Described, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Ignored labels for an example that has a wrong one; for outputs that are no probabilities ones that are."""
+    if facts.function in _LABELS and target.dtype == torch.int64 and output.dim() > 1:
+        target = torch.where(usable_labels(target, output.shape[1], facts.ignored), target, facts.ignored)
+    if facts.function is F.binary_cross_entropy:
+        fine = ((output >= 0) & (output <= 1)).flatten(1).all(1) if output.dim() > 1 else (output >= 0) & (output <= 1)
+        output = torch.where(fine.view(-1, *[1] * (output.dim() - 1)), output, 0.5)
+    return output, target
 
 
 Slopes = Callable[[Any, Any], Tensor | None]
@@ -187,20 +203,26 @@ _LANES = 16
 def _label_slopes(output: Tensor, target: Tensor, ignored: int, mean: bool) -> Tensor:
     """softmax - one-hot, zero for ignored labels, divided by how many labels of an example count.
 
-    A label that is neither in range nor ignored is refused by `scatter_add_`, as the loss itself would refuse it.
+    An example with a label that is neither in range nor ignored has slope zero: it contributes nothing.
     """
     kind = output.dtype if output.dtype in (torch.float32, torch.float64) else torch.float32
     if output.dim() == 2 and output.shape[1] < _LANES and output.device.type == "cpu":
         slope = torch.softmax(output.t().contiguous(), 0, dtype=kind).t().contiguous()
     else:
         slope = torch.softmax(output, 1, dtype=kind)
-    kept = target != ignored
+    kept = usable_labels(target, output.shape[1], ignored) & (target != ignored)
     share = kept.to(kind)
     if mean and target.dim() > 1:
         share /= share.flatten(1).sum(1).clamp_(min=1).view(-1, *[1] * (target.dim() - 1))
     share = share.unsqueeze(1)
     slope.mul_(share)
     return slope.scatter_add_(1, torch.where(kept, target, 0).unsqueeze(1), share.neg_()).to(output.dtype)
+
+
+def usable_labels(target: Tensor, classes: int, ignored: int) -> Tensor:
+    """Like `target`: false for all labels of an example where one of them is neither a class nor ignored."""
+    fine = ((target >= 0) & (target < classes)) | (target == ignored)
+    return fine if target.dim() < 2 else fine & fine.flatten(1).all(1).view(-1, *[1] * (target.dim() - 1))
 
 
 def coupled(value: Any, alone: Tensor, tolerance: float) -> bool:

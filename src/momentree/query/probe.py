@@ -108,6 +108,7 @@ def _compare(engine: Engine, inputs: Any, targets: Any, made_up: tuple[Any, Any]
         others = [tree_map(_first_row_of, first, batch) for batch in others]
         small = _made_up(engine, inputs, targets, generator, 0.01)
         pairs.append((small, tree_map(_first_row_of, small, others[-1])))
+    engine.made_up = (first, keys)
     random = _random_state(device)
     together = _losses(engine, first, keys)
     pairs += [(first, batch) for batch in others]
@@ -209,7 +210,7 @@ def _wrong_parameters(engine: Engine, batches: tuple[Any, Any], keys: Tensor) ->
     wrong: dict[int, str] = {}
     with full_precision(engine.parameters[0].device):
         for batch in batches:
-            done = engine._run(batch[0], batch[1], _EXAMPLES, lambda: keys, None)
+            done = engine.run(batch[0], batch[1], _EXAMPLES, lambda: keys, None)
             outputs = sum(grad.numel() * grad.element_size() for grad in done.grads if grad is not None)
             engine.captured_bytes = 2 * outputs // _EXAMPLES  # inputs are about as large as outputs
             gradients = engine.gradients(done)

@@ -116,7 +116,7 @@ class _Reader(torch.utils.data.Dataset[Any]):
 def as_tensors(sample: Any) -> Any:
     """Arrays and numbers as tensors, through tuples, lists and dicts; nothing else can be put into a batch."""
     if isinstance(sample, Tensor):
-        return sample
+        return sample.detach()
     if isinstance(sample, np.ndarray | np.generic | bool | int | float):
         return torch.as_tensor(sample)
     if isinstance(sample, tuple | list):
@@ -127,9 +127,11 @@ def as_tensors(sample: Any) -> Any:
 
 
 def same_form(sample: Any, template: Any) -> bool:
-    """Whether two samples have the same structure, shapes and types."""
+    """Whether two samples have the same structure, shapes, types and places, so that they fit into one batch."""
     if isinstance(template, Tensor):
-        return isinstance(sample, Tensor) and sample.shape == template.shape and sample.dtype == template.dtype
+        return isinstance(sample, Tensor) and all(
+            getattr(sample, fact) == getattr(template, fact) for fact in ("shape", "dtype", "layout", "device")
+        )
     if isinstance(template, tuple):
         return (
             isinstance(sample, tuple)
