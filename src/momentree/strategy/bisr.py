@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from momentree.strategy.base import Array, Instruction, Term
+from momentree.strategy.base import Array, Instruction
 from momentree.strategy.bsr import leading_one
 from momentree.strategy.series import reciprocal
-from momentree.strategy.toeplitz import Toeplitz
+from momentree.strategy.toeplitz import Toeplitz, ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +55,7 @@ class Bisr(Toeplitz):
 
     def instruction(self, step: int) -> Instruction:
         """w_t = Σ_k d_k z_{t−k}; z_t goes where z_{t−p+1} was."""
-        kept = self.noise_vectors
-        output: list[Term] = [("fresh", 0, 1.0)]
-        for k in range(1, min(kept, step - 1) + 1):
-            output.append(("slot", (step - k - 1) % kept, float(self.inverse[k])))
-        if kept == 0 or step == self.steps:
-            return Instruction(fresh=(step - 1,), output=tuple(output))
-        kept_term: Term = ("fresh", 0, 1.0)
-        store = (((step - 1) % kept, (kept_term,)),)
-        return Instruction(fresh=(step - 1,), output=tuple(output), store=store)
+        return ring(step, self.steps, self.inverse, "fresh")
 
     def describe(self) -> dict[str, object]:
         return {"name": self.name, "steps": self.steps, "inverse": self.inverse.tolist()}

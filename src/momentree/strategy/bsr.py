@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from momentree.errors import InputError
-from momentree.strategy.base import Array, Instruction, Term
+from momentree.strategy.base import Array, Instruction
 from momentree.strategy.series import frozen
-from momentree.strategy.toeplitz import Toeplitz
+from momentree.strategy.toeplitz import Toeplitz, ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +46,7 @@ class Bsr(Toeplitz):
 
     def instruction(self, step: int) -> Instruction:
         """w_t = z_t − Σ_k c_k w_{t−k}; w_t goes where w_{t−p+1} was."""
-        kept = self.noise_vectors
-        output: list[Term] = [("fresh", 0, 1.0)]
-        for k in range(1, min(kept, step - 1) + 1):
-            output.append(("slot", (step - k - 1) % kept, -float(self.band_coefficients[k])))
-        if kept == 0 or step == self.steps:
-            return Instruction(fresh=(step - 1,), output=tuple(output))
-        kept_term: Term = ("output", 0, 1.0)
-        store = (((step - 1) % kept, (kept_term,)),)
-        return Instruction(fresh=(step - 1,), output=tuple(output), store=store)
+        return ring(step, self.steps, -self.band_coefficients, "output")
 
     def describe(self) -> dict[str, object]:
         return {"name": self.name, "steps": self.steps, "coefficients": self.band_coefficients.tolist()}

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 from momentree.errors import whole
-from momentree.strategy.base import Array, Instruction
+from momentree.strategy.base import Array, Instruction, Source, Term
 from momentree.strategy.series import reciprocal
 
 
@@ -78,6 +78,20 @@ class Toeplitz(ABC):
     def decoder(self) -> Array:
         """C⁻¹, T × T."""
         return _lower(self.inverse_coefficients(), self.steps)
+
+
+def ring(step: int, steps: int, weights: Array, kept: Source) -> Instruction:
+    """w_t = z_t + Σ_{k=1}^{p−1} weights[k] v_{t−k}, where v, `kept`, is the outputs or the base rows; the last p − 1 of
+    them lie in a ring, v_t where v_{t−p+1} was.
+    """
+    slots = len(weights) - 1
+    earlier: list[Term] = [
+        ("slot", (step - k - 1) % slots, float(weights[k])) for k in range(1, min(slots, step - 1) + 1)
+    ]
+    store: tuple[tuple[int, tuple[Term, ...]], ...] = ()
+    if slots and step < steps:
+        store = (((step - 1) % slots, ((kept, 0, 1.0),)),)
+    return Instruction(fresh=(step - 1,), output=(("fresh", 0, 1.0), *earlier), store=store)
 
 
 def _lower(coefficients: Array, steps: int) -> Array:
