@@ -188,3 +188,24 @@ def test_a_reader_that_stops_reading_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_price_of_earlier_runs_is_said_first(place: Path, capsys: Any) -> None:
+    assert main(TRAIN) == 0
+    alone = capsys.readouterr().out.splitlines()[0]
+    second = [*TRAIN, "--init", "run"]
+    second[second.index("run")] = "second"
+    assert main(second) == 0
+    said = capsys.readouterr().out.splitlines()
+    both = json.loads((place / "second" / "certificate.json").read_text())["with_earlier_runs"]["epsilon"]
+    first, own = (float(line[1 : line.index(",")]) for line in said[:2])
+    assert "together with 1 earlier run(s), adjacency zero-out" in said[0]
+    assert first == pytest.approx(both, rel=1e-3)
+    assert first >= both
+    assert "by itself" in said[1]
+    assert own == float(alone[1 : alone.index(",")]) < first
+    second[second.index("second")] = "third"
+    assert main([*second, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert next(iter(told)) == "with_earlier_runs"
+    assert told["with_earlier_runs"]["epsilon"] == pytest.approx(both, rel=1e-9)

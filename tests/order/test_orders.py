@@ -14,6 +14,7 @@ from scipy import stats
 from momentree.errors import InputError
 from momentree.order import ORDERS, SAMPLED, Shape, forget, make, physical
 from momentree.order.draws import below, subkey, words
+from momentree.order.sampled import numbered
 
 KEY = bytes(range(32))
 OTHER = bytes(range(1, 33))
@@ -138,6 +139,23 @@ def test_persons_draw_together_and_rows_without_a_person_never_take_part():
             order.batch(1, KEY)
         with pytest.raises(InputError, match="together"):
             make(name, shape, parts=3 if name == "cyclic-poisson" else None).batch(1, KEY, units=units)
+
+
+def test_persons_may_have_numbers_of_any_size():
+    """A draw is made for each number up to the largest: numbers as large as hashes would need all the memory."""
+    shape = Shape(60, 10, 3)
+    small = np.repeat(np.arange(20), 3)
+    small[50:] = -1
+    names = np.sort(np.random.default_rng(0).integers(2**40, 2**62, 20))
+    large = np.where(small < 0, -1, names[small])
+    for name in ("poisson", "cyclic-poisson", "balls-in-bins", "random-allocation"):
+        order = make(name, shape, parts=3 if name == "cyclic-poisson" else None, together=True)
+        for t in range(1, shape.steps + 1):
+            batch = order.batch(t, KEY, units=large)
+            assert -1 not in large[batch]
+            assert np.array_equal(batch, order.batch(t, KEY, units=small))
+    assert np.array_equal(numbered(names), np.arange(20))
+    assert np.array_equal(numbered(small), small)
 
 
 def test_rates_and_places_are_uniform_and_the_test_would_notice_if_not():

@@ -141,9 +141,19 @@ def report(run: Any, as_json: bool) -> None:
     shown = run.ledger.last_held_out or {}
     if as_json:
         facts = {name: certificate[name] for name in ("epsilon", "delta", "adjacency", "unit", "steps_done")}
+        if "with_earlier_runs" in certificate:
+            facts = {"with_earlier_runs": certificate["with_earlier_runs"], **facts}
         print(json.dumps(facts | {"run": str(run.folder.path), "held_out": shown}, indent=2))
         return
-    print(f"({rounded_up(certificate['epsilon'])}, {certificate['delta']:g})-DP, adjacency {certificate['adjacency']}")
+    claim = "({}, {:g})-DP"
+    own = claim.format(rounded_up(certificate["epsilon"]), certificate["delta"])
+    before = certificate.get("with_earlier_runs")
+    if before is not None:
+        both = claim.format(rounded_up(before["epsilon"]), before["delta"])
+        print(f"{both} together with {before['runs']} earlier run(s), adjacency {certificate['adjacency']}")
+        print(f"{own} by itself, for those whose rows are in no earlier run")
+    else:
+        print(f"{own}, adjacency {certificate['adjacency']}")
     if shown:
         print(", ".join(f"held-out {name} {value:.4g}" for name, value in shown.items() if name != "step"))
     print(f"report: {run.folder.path / 'report.html'}")
@@ -198,6 +208,8 @@ class Bar:
         self._shown = 0.0
 
     def __call__(self, facts: Any) -> None:
+        from momentree.privacy.account import rounded_up
+
         now = time.monotonic()
         last = facts.step == facts.steps
         if not sys.stderr.isatty() or (now - self._shown < 0.2 and not last):
@@ -205,5 +217,5 @@ class Bar:
         self._shown = now
         done = round(24 * facts.step / facts.steps)
         bar = "█" * done + "·" * (24 - done)
-        text = f"\r{bar} step {facts.step}/{facts.steps}, epoch {facts.epoch}, planned ε {facts.epsilon:.3g}"
+        text = f"\r{bar} step {facts.step}/{facts.steps}, epoch {facts.epoch}, planned ε {rounded_up(facts.epsilon, 3)}"
         print(text, end="\n" if last else "", file=sys.stderr, flush=True)

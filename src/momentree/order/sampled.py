@@ -52,6 +52,7 @@ class Sampled:
             rows = unit.size if rows is None else rows
             if rows != unit.size:
                 raise InputError(f"units has {unit.size} entries for {rows} rows: give one a row")
+            unit = numbered(unit)
             drawers = int(unit.max(initial=-1)) + 1
         else:
             unit = None
@@ -66,6 +67,17 @@ class Sampled:
 
     def describe(self) -> dict[str, object]:
         return {**self.shape.describe(), "order": self.name, "declared": self.declared, "together": self.together}
+
+
+def numbered(units: Indices) -> Indices:
+    """The same persons by smaller numbers, where a number is beyond the number of rows: a draw is made for each number.
+
+    Renumbering moves nobody's chances: draws are alike in law, whichever number they go by.
+    """
+    if units.max(initial=-1) < units.size:
+        return units
+    distinct, place = np.unique(units, return_inverse=True)
+    return place.reshape(units.shape).astype(np.int64) - int(distinct[0] == -1)
 
 
 def counted(units: Indices, most: int) -> NDArray[np.bool_]:

@@ -65,7 +65,8 @@ def _promise(certificate: dict[str, Any], figures: dict[str, Any]) -> str:
     items = [("ε", shown), ("δ", f"{certificate.get('delta', 0):g}"), ("adjacency", certificate.get("adjacency", "?"))]
     before = certificate.get("with_earlier_runs")
     if before:
-        items.append((f"ε together with {before['runs']} earlier run(s)", rounded_up(before["epsilon"])))
+        items[0] = ("ε of this run by itself", shown)
+        items.insert(0, (f"ε together with {before['runs']} earlier run(s)", rounded_up(before["epsilon"])))
     items.append(("unit of privacy", certificate.get("unit", "?")))
     cells = "".join(f"<li><b>{escape(str(value))}</b><span>{escape(name)}</span></li>" for name, value in items)
     text = escape(str(certificate.get("in_plain_english", "This run has no certificate yet.")))

@@ -18,7 +18,7 @@ from momentree.errors import InputError, one_of, whole
 from momentree.noise.keys import data_hmac, derive_subkey, new_key
 from momentree.order import SAMPLED
 from momentree.order.base import Indices
-from momentree.order.sampled import counted
+from momentree.order.sampled import counted, numbered
 from momentree.plan_file import read_plan_facts, write_plan
 from momentree.training.assemble import release_of
 from momentree.training.data import Rows
@@ -302,7 +302,7 @@ def _places(plan: Any, order_key: bytes, rows: int, units: Indices | None) -> Ca
     counts = counted(units.astype(np.int64), plan.request.rows_per_person)
     facts: dict[str, Any] = {"rows": rows} if sampled else {}
     if sampled and order.together:
-        facts["units"] = units
+        facts["units"] = numbered(units.astype(np.int64))
 
     def batch(step: int) -> Indices:
         drawn: Indices = order.batch(step, order_key, **facts)
