@@ -26,7 +26,7 @@ from momentree.errors import NoProofError, whole
 from momentree.figures import all_facts
 from momentree.order.base import Order, Shape
 from momentree.presets import ALGORITHMS, Algorithm
-from momentree.privacy.account import Account, Bracket, epsilon_within
+from momentree.privacy.account import Account, Bracket, epsilon_within, rounded_up
 from momentree.privacy.account_of import account, calibrate, noise_for
 from momentree.privacy.computed import ComputedAccount
 from momentree.privacy.entitlement import entitlement
@@ -343,5 +343,6 @@ class Plan(PublicNumbers):
     def __repr__(self) -> str:
         return (
             f"Plan({self.algorithm}, {self.order.name}, {self.strategy.name}: {self.steps} steps, "
-            f"noise_multiplier={self.noise_multiplier:.4g}, epsilon={self.bracket.upper:.4g}, delta={self.delta:g})"
+            f"noise_multiplier={self.noise_multiplier:.4g}, epsilon={rounded_up(self.bracket.upper)}, "
+            f"delta={self.delta:g})"
         )
