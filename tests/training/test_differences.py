@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from momentree.errors import MomentreeError
+from momentree.errors import CheckError, MomentreeError
 from momentree.memory import memory_floats
 from momentree.training.releases.store import InMemory, OnDisk
 from training.making import again, begin, copy, killed, leaks, net, rows, small_plan, tensors_of, weights
@@ -46,6 +46,46 @@ def test_killed_and_resumed_the_bits_are_the_same(tmp_path: Path, name: str, whe
         resumed.fit(checkpoint_every=2)
         assert torch.equal(weights(resumed.model), weights(whole.model))
         assert not (folder / "waiting").exists()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_waits_on_disk_is_not_written_over_by_a_replay_that_differs(tmp_path: Path, name: str) -> None:
+    """`fit` leaves vectors of steps that no checkpoint holds; the same noise on another value gives the difference."""
+
+    def broken(folder: Path) -> list[Path]:
+        run = again(folder)
+        step_ = run._update.step_
+
+        def stops(parameters: Any, released: Any) -> None:
+            if run._saved + 2 == run.done + 1:  # in the second step after the checkpoint
+                raise KeyboardInterrupt
+            step_(parameters, released)
+
+        run._update.step_ = stops  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            run.fit(checkpoint_every=100)
+        run.close()
+        return sorted((folder / "waiting").glob("*-000000001.safetensors"))
+
+    begin(tmp_path / "base", plan=plan_of(name, budget_memory=1)).close()
+    files = broken(copy(tmp_path / "base", tmp_path / "same"))
+    assert files
+    again(tmp_path / "same").fit()
+    for path in broken(tmp_path / "base"):
+        held = safetensors.torch.load_file(path)
+        safetensors.torch.save_file({key: t * (1 + 1e-6) for key, t in held.items()}, path)
+    before = [(tmp_path / "base" / "waiting" / path.name).read_bytes() for path in files]
+    run = again(copy(tmp_path / "base", tmp_path / "differs"))
+    with pytest.raises(CheckError, match="step 1 was computed before"):
+        run.fit()
+    run.close()
+    assert [(tmp_path / "differs" / "waiting" / path.name).read_bytes() for path in files] == before
+    forked = again(tmp_path / "differs", fork=True)
+    forked.fit()
+    assert forked.certificate()["attempts"] == 2
+    for path in (tmp_path / "base" / "waiting").glob("*"):
+        path.write_bytes(b"")  # as a power cut may leave it
+    again(tmp_path / "base").fit()
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -29,6 +29,7 @@ from momentree.training.fork import FIRST, Attempt, attempt_of
 from momentree.training.ledger import Ledger, Notes
 from momentree.training.loop import Progress, Run, StepFacts
 from momentree.training.precision import PRECISIONS, check_weights, prepare
+from momentree.training.releases.store import forget_after
 from momentree.training.warm import ancestors_of, describe, load_model
 from momentree.update import Update
 
@@ -143,6 +144,8 @@ def load(
             attempt=attempt_of(folder.checkpoints, plan, fork=fork),
         )  # fmt: skip
         run.restore(fork=fork)
+        if fork:
+            forget_after(folder.waiting, run.done)
     except BaseException:
         folder.close()
         raise

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from momentree.errors import InputError
+from momentree.errors import CheckError, InputError
+from momentree.training.data import as_bytes
 
 
 class Store(Protocol):
@@ -84,7 +86,9 @@ class InMemory:
 class OnDisk:
     """One file for each vector, in the run's own folder, deleted once no checkpoint can ask for it.
 
-    A file is never changed after a checkpoint has counted on it: a replay after a kill writes the same bytes again.
+    A file is never changed: a replay after a kill writes the same bytes again, or the run stops. Files may be newer
+    than the last checkpoint, and whoever kept a copy of the folder has them; the same noise on another value would
+    disclose the difference.
     """
 
     def __init__(self, like: Sequence[Tensor], folder: Path) -> None:
@@ -100,8 +104,14 @@ class OnDisk:
     def put(self, name: str, step: int, tensors: Sequence[Tensor]) -> list[Tensor]:
         path = self._path(name, step)
         aside = path.with_suffix(".writing")
-        kept = [t.detach().contiguous() for t in tensors]
-        safetensors.torch.save_file({str(i): t.cpu() for i, t in enumerate(kept)}, aside)
+        kept = {str(i): t.detach().contiguous().cpu() for i, t in enumerate(tensors)}
+        if path.exists() and _other(path, kept):
+            raise CheckError(
+                f"step {step} was computed before and its replay differs (another machine, library, number of threads, "
+                "or another model or loss): go on where it started, or with fresh noise from the last checkpoint on, "
+                "both attempts counted: momentree resume --fork, or load(fork=True)"
+            )
+        safetensors.torch.save_file(kept, aside)
         os.replace(aside, path)
         self._unsynced.append(path)
         return self.get(name, step)
@@ -136,3 +146,19 @@ class OnDisk:
         for path in self._leaving:
             path.unlink(missing_ok=True)
         self._leaving = []
+
+
+def _other(path: Path, tensors: dict[str, Tensor]) -> bool:
+    """Whether a file holds other bits; one that a power cut has spoilt holds nothing."""
+    try:
+        found = safetensors.torch.load_file(path)
+    except (OSError, ValueError, safetensors.SafetensorError):
+        return False
+    return found.keys() != tensors.keys() or any(as_bytes(found[name]) != as_bytes(t) for name, t in tensors.items())
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """A fork draws noise of its own: what was left of steps after its checkpoint is of another attempt."""
+    for path in folder.glob("*.safetensors"):
+        if int(path.stem.rpartition("-")[2]) > step:
+            path.unlink(missing_ok=True)
