@@ -80,7 +80,7 @@ def _offered(plan: Plan) -> Iterator[tuple[str, Restartable]]:
     reach = plan.order.parts if isinstance(plan.order, CyclicPoisson) else reach
     widest = min(reach, budget + 1, setting.block_steps)
     bands = [b for b in BANDS if b < widest] + [widest]
-    if isinstance(plan.order, RandomAllocation | CyclicPoisson):  # every account takes seconds, and noise is flat there
+    if isinstance(plan.order, RandomAllocation | CyclicPoisson):  # accounts take seconds, wide bands are alike
         bands = [b for b in bands if b in (bands[len(bands) // 2], widest)]
     for band in bands:
         if 1 < band <= WIDE:
