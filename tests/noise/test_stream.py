@@ -1,5 +1,6 @@
 """The executor: what a program materialises to, bit for bit the same however it is cut, saved, rebuilt or sharded."""
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -317,22 +318,32 @@ def test_rebuilding_draws_only_the_rows_that_matter():
 
 
 class Failing:
-    """A source that breaks down at its second chunk of a row."""
+    """A source that breaks down at its second chunk of a row; `drawing` counts the chunks that are under way."""
 
     name = "failing"
 
-    def __init__(self):
-        self.broken = False
+    def __init__(self, threads):
+        self.broken, self.drawing, self.lock = False, 0, threading.Lock()
+        self.another = threading.Event()
+        if threads == 1:
+            self.another.set()
 
     def fill_(self, out, stream, row, start):
-        if self.broken and start > 0:
+        if self.broken and start == out.numel():
+            self.another.wait(60)  # another thread has begun a chunk of its own
             raise KeyboardInterrupt
+        with self.lock:
+            self.drawing += 1
+        if self.broken:
+            self.another.set()
         SOURCE.fill_(out, stream, row, start)
+        with self.lock:
+            self.drawing -= 1
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_interrupted_step_is_not_continued_but_rebuilt(threads):
-    source, size = Failing(), 2**20
+    source, size = Failing(threads), 2**20
     strategy = Blt(9, np.array([0.3]), np.array([0.9]))
     stream = make(strategy, source=source, shapes=[size], threads=threads)
     wanted = steps_of(make(strategy, shapes=[size]), 4, shapes=[size])
@@ -341,6 +352,7 @@ def test_an_interrupted_step_is_not_continued_but_rebuilt(threads):
     source.broken = True
     with pytest.raises(KeyboardInterrupt):
         stream.next_(blocks([size]))
+    assert source.drawing == 0  # no thread is left that may write to a slot
     source.broken = False
     with pytest.raises(InputError, match=r"rebuild\(2\)"):
         stream.next_(blocks([size]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -289,6 +289,11 @@ class NoiseStream:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads - 1, thread_name_prefix="momentree-noise")
         others = [self._pool.submit(take, left) for _ in range(self._threads - 1)]
-        take(left)
+        try:
+            take(left)
+        finally:  # nobody may write to a slot after an interrupted step has been given up
+            for _ in left:
+                pass
+            wait(others)
         for other in others:
             other.result()
