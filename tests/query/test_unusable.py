@@ -179,3 +179,20 @@ def test_labels_out_of_range_in_other_models(name):
     query.add_(got, x, y)
     assert all(map(torch.equal, got, want))
     assert total_norm(got) > 0
+
+
+def test_a_loss_that_gives_no_number_for_a_row():
+    def some(model, batch):
+        each = (model(batch[0]) - batch[1]).square().sum(1)
+        return each[batch[1][:, 0] < 100]
+
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 6), torch.rand(5, 3)
+    query = ClippedGradients(net(), loss_of_batch=some, clip=0.3)
+    want, got = zeros(query.parameters), zeros(query.parameters)
+    query.add_(want, x, y, torch.tensor([1.0, 1, 0, 1, 1]))
+    y[2, 0] = BAD
+    query.add_(got, x, y)
+    assert query.explain()["one by one"]
+    assert all(map(torch.equal, got, want))
+    assert total_norm(got) > 0

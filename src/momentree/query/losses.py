@@ -210,7 +210,13 @@ def _label_slopes(output: Tensor, target: Tensor, ignored: int, mean: bool) -> T
         slope = torch.softmax(output.t().contiguous(), 0, dtype=kind).t().contiguous()
     else:
         slope = torch.softmax(output, 1, dtype=kind)
-    kept = usable_labels(target, output.shape[1], ignored) & (target != ignored)
+    classes = output.shape[1]
+    if target.dim() > 1:
+        kept = usable_labels(target, classes, ignored) & (target != ignored)
+    else:
+        kept = (target >= 0).logical_and_(target < classes)
+        if 0 <= ignored < classes:
+            kept &= target != ignored
     share = kept.to(kind)
     if mean and target.dim() > 1:
         share /= share.flatten(1).sum(1).clamp_(min=1).view(-1, *[1] * (target.dim() - 1))

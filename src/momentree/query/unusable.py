@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from momentree.errors import InputError, MomentreeError
+from momentree.errors import InputError
 from momentree.query.engine import Engine, keys_of
 
 if TYPE_CHECKING:
     from momentree.query.engine import Keys, Pass
 
 Points = Sequence[Sequence[Tensor] | None]
-_PASSED_ON = (MomentreeError, torch.cuda.OutOfMemoryError, getattr(torch, "AcceleratorError", MomentreeError))
+_PASSED_ON = (torch.cuda.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.cuda.OutOfMemoryError))
 
 
 def passes(
