@@ -99,11 +99,13 @@ def calibrate_amplified(
     if not isinstance(trial, MonteCarloAccount):
         return _calibrate_computed(make_account, epsilon, delta, seed, start)
     chosen: list[int | None] = [None]
+    near: int | None = None
 
     def excess(log_sigma: float) -> float:
+        nonlocal near
         account = make_account(math.exp(log_sigma), seed)
         assert isinstance(account, MonteCarloAccount)
-        promised, _ = account.sketch(epsilon, chosen[0])
+        promised, near = account.sketch(epsilon, chosen[0], near)
         return math.log(max(promised, 1e-300) / delta)
 
     bracket = _bracketed(excess, math.log(start))

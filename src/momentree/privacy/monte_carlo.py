@@ -144,11 +144,11 @@ class MonteCarloAccount:
                 return Bracket(min(lower, upper), min(max(low, min(lower, upper)), upper), upper)
         raise self._too_few(delta)
 
-    def sketch(self, epsilon: float, m: int | None = None) -> tuple[float, int]:
+    def sketch(self, epsilon: float, m: int | None = None, near: int | None = None) -> tuple[float, int]:
         """The δ that `epsilon` is likely to certify at ε, from pilots alone, to choose a σ with and never to claim;
-        and the number of replicas that promises it (given: only that one is looked at)."""
+        and the number of replicas that promises it (given: only that one, or those near it, are looked at)."""
         failure = self._budget / (4 * CANDIDATES)
-        forward, m = self._best_at(epsilon, failure) if m is None else (self._promise(epsilon, m, failure), m)
+        forward, m = self._best_at(epsilon, failure, near) if m is None else (self._promise(epsilon, m, failure), m)
         return max(forward, self._reverse_promise(self._reverse_point(epsilon, forward, failure), failure)), m
 
     def guess(self, epsilon: float, m: int | None = None) -> tuple[float, int]:
@@ -215,14 +215,19 @@ class MonteCarloAccount:
         variance = float(weights.var()) + largest**2 / (4 * len(weights))
         return math.sqrt(2 * target * variance / self.samples) + largest * target / self.samples
 
-    def _best_at(self, epsilon: float, failure: float) -> tuple[float, int]:
-        """The forward bound that the pilot expects at ε, and the number of replicas that leaves the least room."""
+    def _best_at(self, epsilon: float, failure: float, near: int | None = None) -> tuple[float, int]:
+        """The forward bound that the pilot expects at ε, and the number of replicas that leaves the least room.
+
+        `near`: only this number and its neighbours are tried, where σ has moved a little since it was the best.
+        """
+        at = None if near is None else REPLICAS.index(near)
+        tried = REPLICAS if at is None else REPLICAS[max(0, at - 1) : at + 2]
         rooms: list[float] = []
-        for m in REPLICAS:
+        for m in tried:
             rooms.append(self._room(epsilon, m, failure))
             if len(rooms) > int(np.argmin(rooms)) + 2:
                 break
-        m = REPLICAS[int(np.argmin(rooms))]
+        m = tried[int(np.argmin(rooms))]
         return self._promise(epsilon, m, failure), m
 
     def _promise(self, epsilon: float, m: int, failure: float) -> float:
