@@ -58,9 +58,9 @@ def settled_calibration(
     """The least σ at which the account that is taken says at most ε at δ; the search starts at the release's own."""
     start, k = checked_noise(release.noise_multiplier), release.group_size
     maker = account_maker(release, failure_probability=failure_probability)
-    sampled = isinstance(maker(start, seed), MonteCarloAccount)
-    places = places_of(release) if sampled else None
-    left = delta - maker(start, seed).failure_probability
+    trial = maker(start, seed)
+    places = places_of(release) if isinstance(trial, MonteCarloAccount) else None
+    left = delta - trial.failure_probability
     found: Calibrated | None = None
     try:
         found = calibrate_amplified(maker, epsilon, left, seed=seed, start=start)
